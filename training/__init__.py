@@ -1,0 +1,1 @@
+"""What runs in the image: two trainers and the small pieces that both need."""

@@ -1,0 +1,1 @@
+"""Pieces shared by the trainers: configuration, sources, storage, checkpoints, metrics, reports."""

@@ -1,0 +1,110 @@
+"""Problems in a configuration, told all at once. Standard library only, so that preview can use it.
+
+A problem names the key, what was given, what is allowed and the command that mends it. Readers of
+a configuration collect problems and raise one `ConfigError` at the end: a user mends everything in
+one go, before any machine exists.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+EXIT_CODE = 78
+"""EX_CONFIG of sysexits.h: the Job's podFailurePolicy does not retry it."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong with a configuration.
+
+    Attributes:
+        key: path of the key, with dots: `trainer.sft.learning_rate`.
+        value: what was given (None when it is missing).
+        allowed: what is allowed, as a phrase that follows "allowed: ".
+        fix: the command that mends it; `{key}` stands for the full key.
+    """
+
+    key: str
+    value: object
+    allowed: str
+    fix: str = ""
+
+    def under(self, prefix: str) -> Problem:
+        """The same problem seen from a level above: its key gets `prefix` and a dot."""
+        return dataclasses.replace(self, key=f"{prefix}.{self.key}")
+
+    def __str__(self) -> str:
+        lines = [self.key, f"    given:   {_shown(self.value)}", f"    allowed: {self.allowed}"]
+        if self.fix:
+            lines.append(f"    fix:     {self.fix.replace('{key}', self.key)}")
+        return "\n".join(lines)
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; its text lists every problem.
+
+    Attributes:
+        problems: all that was found, in the order in which it was found.
+    """
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems: tuple[Problem, ...] = tuple(problems)
+        count = len(self.problems)
+        head = f"{count} problem{'' if count == 1 else 's'} in the configuration"
+        super().__init__("\n\n".join([head, *map(str, self.problems)]))
+
+
+def merge(defaults: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """`defaults` with `overrides` laid over them.
+
+    Mappings merge key by key, anything else (lists too) replaces what was there. Neither argument
+    is changed.
+    """
+    merged: dict[str, Any] = {key: _copied(value) for key, value in defaults.items()}
+    for key, value in overrides.items():
+        below = merged.get(key)
+        if isinstance(below, Mapping) and isinstance(value, Mapping):
+            merged[key] = merge(
+                cast("Mapping[str, Any]", below), cast("Mapping[str, Any]", value)
+            )
+        else:
+            merged[key] = _copied(value)
+    return merged
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that `name` was probably meant to be, or None."""
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return found[0] if found else None
+
+
+def unknown_key(prefix: str, key: str, value: object, known: Iterable[str]) -> Problem:
+    """The problem of a key that nothing reads, with the known one that it resembles."""
+    names = sorted(known)
+    near = closest(key, names)
+    path = f"{prefix}.{key}" if prefix else key
+    if near is not None:
+        allowed = f"no such key; did you mean {near}?"
+    else:
+        shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
+        allowed = f"no such key; known here: {shown}"
+    return Problem(path, value, allowed, "pulumi config rm --path '{key}'")
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "nothing"
+    text = repr(value)
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _copied(v) for k, v in cast("Mapping[str, Any]", value).items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [_copied(v) for v in cast("Sequence[Any]", value)]
+    return value

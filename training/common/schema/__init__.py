@@ -1,0 +1,1 @@
+"""Key names and types of the libraries' configuration classes, as JSON."""
