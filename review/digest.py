@@ -1,0 +1,150 @@
+"""Reads the digest that `pulumi preview --json` prints into `Change` records."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from review import values
+
+Verdict = Literal["delete", "replace", "update", "create"]
+
+#: The engine's step names. A replacement comes as up to three steps of one resource.
+VERDICTS: dict[str, Verdict] = {
+    "create": "create",
+    "import": "create",
+    "update": "update",
+    "replace": "replace",
+    "create-replacement": "replace",
+    "delete-replaced": "replace",
+    "import-replacement": "replace",
+    "delete": "delete",
+}
+#: Kinds of resources whose loss costs hours or data; a comment names these first, in this order.
+CRITICAL = {
+    "gcp:container/cluster:Cluster": "cluster",
+    "gcp:storage/bucket:Bucket": "bucket",
+    "kubernetes:batch/v1:Job": "run",
+    "kubernetes:ray.io/v1:RayJob": "run",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """One resource that a deployment would touch."""
+
+    verdict: Verdict
+    urn: str
+    old: Mapping[str, Any]  #: inputs in the state; empty for a create
+    new: Mapping[str, Any]  #: inputs of the program; empty for a delete
+    reasons: tuple[str, ...]  #: property paths that force a replacement, as the provider names them
+    reported: tuple[str, ...]  #: property paths that differ, as the provider names them
+
+    @property
+    def type(self) -> str:
+        """Type of the resource itself, without those of its parents."""
+        return self.urn.split("::")[2].rsplit("$", 1)[-1]
+
+    @property
+    def name(self) -> str:
+        """Logical name, as written in the program."""
+        return "::".join(self.urn.split("::")[3:])
+
+    @property
+    def kind(self) -> str | None:
+        """`cluster`, `bucket` or `run` where losing it costs hours or data, else None."""
+        return CRITICAL.get(self.type)
+
+    @property
+    def critical(self) -> bool:
+        """Whether something that costs hours or data is replaced or deleted."""
+        return self.kind is not None and self.verdict in ("replace", "delete")
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Property paths that differ, sorted; what forces a replacement comes first."""
+        if self.verdict in ("create", "delete"):
+            return ()
+        differing = [d.path for d in values.differences(self.old, self.new)]
+        found = sorted(set(differing) or set(self.reported))
+        forced = [path for path in found if path.startswith(self.reasons)] if self.reasons else []
+        return (*forced, *(path for path in found if path not in forced))
+
+
+@dataclasses.dataclass(frozen=True)
+class Preview:
+    """All changes of one preview, most serious first, or the messages of why it stopped."""
+
+    changes: tuple[Change, ...]
+    same: int  #: resources that stay as they are
+    errors: tuple[str, ...]
+    base_error: str | None = None  #: why the base could not be deployed, hence all is new
+
+    def count(self, verdict: Verdict) -> int:
+        """Number of resources with this verdict."""
+        return sum(change.verdict == verdict for change in self.changes)
+
+
+def read(digest: Mapping[str, Any]) -> Preview:
+    """Turns a decoded digest into a `Preview`.
+
+    Source: pkg/display/json.go of github.com/pulumi/pulumi (`PreviewDigest`, `PreviewStep`).
+    """
+    found: dict[str, Change] = {}
+    same: set[str] = set()
+    for step in digest.get("steps") or ():
+        urn, op = step["urn"], step["op"]
+        if op == "same":
+            same.add(urn)
+        if op not in VERDICTS:
+            continue
+        change = _change(VERDICTS[op], step)
+        found[urn] = _merge(found[urn], change) if urn in found else change
+    errors = [
+        diagnostic["message"].strip()
+        for diagnostic in digest.get("diagnostics") or ()
+        if diagnostic.get("severity") == "error"
+    ]
+    return Preview(
+        changes=tuple(sorted(found.values(), key=_order)),
+        same=len(same - set(found)),
+        errors=tuple(dict.fromkeys(errors)),
+    )
+
+
+def _change(verdict: Verdict, step: Mapping[str, Any]) -> Change:
+    old, new = step.get("oldState") or {}, step.get("newState") or {}
+    reported: Sequence[str] = [*(step.get("detailedDiff") or ()), *(step.get("diffReasons") or ())]
+    return Change(
+        verdict=verdict,
+        urn=step["urn"],
+        old={} if verdict == "create" else old.get("inputs") or {},
+        new={} if verdict == "delete" else new.get("inputs") or {},
+        reasons=tuple(sorted(step.get("replaceReasons") or ())),
+        reported=tuple(sorted(set(reported))),
+    )
+
+
+def _merge(first: Change, second: Change) -> Change:
+    """One change out of the steps of a replacement, each of which knows a part of it."""
+    replaced = "replace" in (first.verdict, second.verdict) or first.verdict != second.verdict
+    return Change(
+        verdict="replace" if replaced else first.verdict,
+        urn=first.urn,
+        old=first.old or second.old,
+        new=first.new or second.new,
+        reasons=tuple(sorted({*first.reasons, *second.reasons})),
+        reported=tuple(sorted({*first.reported, *second.reported})),
+    )
+
+
+def _order(change: Change) -> tuple[int, int, int, str, str]:
+    kinds = list(dict.fromkeys(CRITICAL.values()))
+    return (
+        0 if change.critical else 1,
+        kinds.index(change.kind) if change.critical and change.kind else len(kinds),
+        ("delete", "replace", "update", "create").index(change.verdict),
+        change.type,
+        change.name,
+    )

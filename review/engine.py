@@ -1,0 +1,108 @@
+"""Runs the engine: the base is deployed into a stand-in cloud, the working tree is previewed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from review import program
+from review.digest import Preview, read
+
+
+class Surroundings(Protocol):
+    """Where `pulumi` runs: the sandbox, or any place with an engine and a backend of its own."""
+
+    def run(
+        self, command: Sequence[str], *, cwd: Path, check: bool
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a command and returns its exit status, stdout and stderr."""
+        ...
+
+
+def compare(
+    surroundings: Surroundings, repository: Path, commit: str, stack: str, work: Path
+) -> Preview:
+    """What the engine would do to a deployment of `commit` to reach the working tree.
+
+    A base that has no program, or one that cannot be deployed, counts as nothing deployed: the
+    preview then shows the whole stack as new, and its `base_error` says why.
+
+    Both versions lie at the same path in turn, since code that a dynamic resource keeps in the
+    state names the file that it is from.
+    """
+    folder = work / "program"
+    program.copy_commit(repository, commit, folder)
+    base_error = None
+    if (folder / "Pulumi.yaml").exists():
+        program.prepare(folder, stack)
+        base_error = deploy(surroundings, folder, stack)
+        if base_error:
+            _forget(surroundings, folder, stack)
+    shutil.rmtree(folder)
+    program.copy_tree(repository, folder)
+    program.prepare(folder, stack)
+    found = preview(surroundings, folder, stack)
+    return dataclasses.replace(found, base_error=base_error)
+
+
+def deploy(surroundings: Surroundings, folder: Path, stack: str) -> str | None:
+    """Deploys the program in `folder` as a new stack; returns why that is not possible, or None."""
+    _select(surroundings, folder, stack)
+    done = surroundings.run(
+        ["pulumi", "up", "--yes", "--skip-preview", "--stack", stack, *QUIET],
+        cwd=folder,
+        check=False,
+    )
+    return _tail(done) if done.returncode else None
+
+
+def preview(surroundings: Surroundings, folder: Path, stack: str) -> Preview:
+    """Previews the program in `folder` against the state that the stack has."""
+    _select(surroundings, folder, stack)
+    done = surroundings.run(
+        ["pulumi", "preview", "--json", "--stack", stack, *QUIET], cwd=folder, check=False
+    )
+    found = read(_digest(done.stdout))
+    if done.returncode and not found.errors:
+        return Preview(changes=(), same=0, errors=(_tail(done),))
+    return found
+
+
+QUIET = ("--non-interactive", "--color", "never")
+
+
+def _select(surroundings: Surroundings, folder: Path, stack: str) -> None:
+    """Selects the stack, which is made if need be, and leaves the settings file as it was."""
+    settings = folder / f"Pulumi.{stack}.yaml"
+    text = settings.read_text()
+    surroundings.run(["pulumi", "stack", "select", "--create", stack], cwd=folder, check=True)
+    salt = [line for line in settings.read_text().splitlines() if line.startswith("encryptionsalt")]
+    settings.write_text("\n".join([*salt, text]))
+
+
+def _forget(surroundings: Surroundings, folder: Path, stack: str) -> None:
+    surroundings.run(
+        ["pulumi", "stack", "rm", "--yes", "--force", "--preserve-config", stack],
+        cwd=folder,
+        check=True,
+    )
+
+
+def _digest(text: str) -> dict[str, Any]:
+    """The JSON document in what `pulumi preview --json` printed; empty where there is none."""
+    start = text.find("{")
+    try:
+        found, _ = json.JSONDecoder().raw_decode(text[start:]) if start >= 0 else ({}, 0)
+    except ValueError:
+        return {}
+    return found
+
+
+def _tail(done: subprocess.CompletedProcess[str]) -> str:
+    text = "\n".join(part.strip() for part in (done.stdout, done.stderr) if part.strip())
+    return "\n".join(text.splitlines()[-40:]) or f"pulumi ended with status {done.returncode}"

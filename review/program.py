@@ -1,0 +1,98 @@
+"""The two versions of the program, each laid out in a folder of its own, with nothing secret."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tarfile
+from io import BytesIO
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+#: Stands where a secret stands: a preview needs some text, and never the real one.
+PLACEHOLDER = "hf_placeholder"
+TOKEN, TOKEN_ELSEWHERE = "gemma:huggingFaceToken", "gemma:huggingFaceSecret"
+
+
+class NoSuchBase(Exception):
+    """The given git reference names no commit of this repository."""
+
+
+def git(repository: Path, *args: str) -> bytes:
+    """Output of a git command; raises `subprocess.CalledProcessError` with its messages."""
+    return subprocess.run(
+        ["git", "-C", str(repository), *args], check=True, capture_output=True
+    ).stdout
+
+
+def fork_point(repository: Path, base: str) -> str:
+    """The commit at which the working tree's branch left `base`.
+
+    Comparing with it, and not with the tip of `base`, keeps what others merged since then out of
+    the comment. Raises `NoSuchBase`.
+    """
+    try:
+        commit = git(repository, "rev-parse", "--verify", "--quiet", f"{base}^{{commit}}")
+    except subprocess.CalledProcessError:
+        raise NoSuchBase(
+            f"{base!r} names no commit here. If it is a branch of a remote, `git fetch` it first; "
+            "a shallow clone needs `git fetch --unshallow`."
+        ) from None
+    try:
+        return git(repository, "merge-base", base, "HEAD").decode().strip()
+    except subprocess.CalledProcessError:  # no common history: compare with the base as it is
+        return commit.decode().strip()
+
+
+def copy_commit(repository: Path, commit: str, folder: Path) -> None:
+    """Lays out the tracked files of a commit in `folder`, which must not exist."""
+    folder.mkdir(parents=True)
+    with tarfile.open(fileobj=BytesIO(git(repository, "archive", "--format=tar", commit))) as tar:
+        tar.extractall(folder, filter="data")
+
+
+def copy_tree(repository: Path, folder: Path) -> None:
+    """Lays out the working tree in `folder`: what git tracks or would track, as it is on disk."""
+    listed = git(repository, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    for name in sorted(set(listed.decode().split("\0")) - {""}):
+        source, target = repository / name, folder / name
+        if source.is_symlink() or source.is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target, follow_symlinks=False)
+
+
+def prepare(folder: Path, stack: str) -> None:
+    """Makes a laid out program fit for a preview: its Python environment, and no secret in it."""
+    environment = folder / ".venv"
+    if sys.prefix != sys.base_prefix and not environment.exists():
+        environment.symlink_to(sys.prefix)
+    path = folder / f"Pulumi.{stack}.yaml"
+    loaded: Any = (yaml.safe_load(path.read_text()) or {}) if path.exists() else {}
+    path.write_text(yaml.safe_dump(without_secrets(cast(dict[str, Any], loaded))))
+
+
+def without_secrets(settings: dict[str, Any]) -> dict[str, Any]:
+    """A stack's settings with a placeholder for each secret and without the means to decrypt.
+
+    The token of a team is often set by each person and not committed; a placeholder then stands
+    for it, so that the preview does not stop at a setting that a reviewer cannot have.
+    """
+    config = cast(dict[str, Any], _masked(settings.get("config") or {}))
+    if TOKEN not in config and TOKEN_ELSEWHERE not in config:
+        config[TOKEN] = PLACEHOLDER
+    kept = {key: settings[key] for key in settings if key == "environment"}
+    return {**kept, "config": config}
+
+
+def _masked(value: Any) -> Any:
+    if isinstance(value, dict):
+        mapping = cast(dict[str, Any], value)
+        if set(mapping) == {"secure"}:
+            return PLACEHOLDER
+        return {key: _masked(item) for key, item in mapping.items()}
+    if isinstance(value, list):
+        return [_masked(item) for item in cast(list[Any], value)]
+    return value

@@ -1,0 +1,108 @@
+"""The two versions of a program that a review compares: what is copied and what is kept out."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from review import __main__ as command
+from review import program
+
+SETTINGS = {
+    "encryptionsalt": "v1:salt",
+    "secretsprovider": "gcpkms://key",
+    "config": {
+        "gcp:region": "us-central1",
+        "gemma:huggingFaceToken": {"secure": "v1:cipher"},
+        "gemma:alerts": {"email": {"secure": "v1:other"}, "minutes": 10},
+        "gemma:list": [{"secure": "v1:third"}],
+    },
+}
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository whose branch left `main` before the newest commit of `main`."""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+
+    def git(*args: str) -> None:
+        identity = ["-c", "user.name=n", "-c", "user.email=e@example.com"]
+        subprocess.run(["git", "-C", str(folder), *identity, *args], check=True, timeout=60)
+
+    git("init", "-q", "-b", "main")
+    (folder / "program.py").write_text("one\n")
+    (folder / ".gitignore").write_text("ignored\n")
+    git("add", ".")
+    git("commit", "-qm", "One")
+    git("checkout", "-qb", "change")
+    (folder / "program.py").write_text("two\n")
+    git("commit", "-qam", "Two")
+    git("checkout", "-q", "main")
+    (folder / "later.py").write_text("merged meanwhile\n")
+    git("add", ".")
+    git("commit", "-qm", "Later")
+    git("checkout", "-q", "change")
+    return folder
+
+
+def test_base_is_where_the_branch_left(repository: Path, tmp_path: Path) -> None:
+    commit = program.fork_point(repository, "main")
+    program.copy_commit(repository, commit, tmp_path / "base")
+    assert (tmp_path / "base" / "program.py").read_text() == "one\n"
+    assert not (tmp_path / "base" / "later.py").exists()
+
+
+def test_unknown_base_says_what_to_do(repository: Path) -> None:
+    with pytest.raises(program.NoSuchBase, match="git fetch"):
+        program.fork_point(repository, "origin/nothing")
+    with pytest.raises(program.NoSuchBase):
+        program.fork_point(repository, "--help")
+
+
+def test_unknown_base_ends_with_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["no-such-reference"]) == 2
+    assert "no-such-reference" in capsys.readouterr().err
+
+
+def test_working_tree_as_it_is_on_disk(repository: Path, tmp_path: Path) -> None:
+    (repository / "program.py").write_text("three, not committed\n")
+    (repository / "new.py").write_text("new\n")
+    (repository / "ignored").write_text("a password\n")
+    (repository / ".gitignore").unlink()
+    subprocess.run(["git", "-C", str(repository), "checkout", "-q", "."], check=True, timeout=60)
+    (repository / "program.py").write_text("three, not committed\n")
+    program.copy_tree(repository, tmp_path / "head")
+    assert (tmp_path / "head" / "program.py").read_text() == "three, not committed\n"
+    assert (tmp_path / "head" / "new.py").exists()
+    assert not (tmp_path / "head" / "ignored").exists()
+    assert not (tmp_path / "head" / ".git").exists()
+
+
+def test_deleted_files_stay_deleted(repository: Path, tmp_path: Path) -> None:
+    (repository / "program.py").unlink()
+    program.copy_tree(repository, tmp_path / "head")
+    assert not (tmp_path / "head" / "program.py").exists()
+
+
+def test_no_secret_reaches_the_preview(tmp_path: Path) -> None:
+    path = tmp_path / "Pulumi.dev.yaml"
+    path.write_text(yaml.safe_dump(SETTINGS))
+    program.prepare(tmp_path, "dev")
+    text = path.read_text()
+    for word in ("salt", "cipher", "other", "third", "gcpkms", "secure"):
+        assert word not in text
+    config = yaml.safe_load(text)["config"]
+    assert config["gcp:region"] == "us-central1"
+    assert config["gemma:alerts"] == {"email": program.PLACEHOLDER, "minutes": 10}
+    assert config["gemma:huggingFaceToken"] == program.PLACEHOLDER
+
+
+def test_a_token_that_is_not_committed_gets_a_placeholder() -> None:
+    found = program.without_secrets({"config": {"gcp:region": "r"}})
+    assert found["config"][program.TOKEN] == program.PLACEHOLDER
+    elsewhere = {"config": {program.TOKEN_ELSEWHERE: "name"}}
+    assert program.without_secrets(elsewhere) == elsewhere
