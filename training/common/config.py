@@ -68,9 +68,7 @@ def merge(defaults: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str
     for key, value in overrides.items():
         below = merged.get(key)
         if isinstance(below, Mapping) and isinstance(value, Mapping):
-            merged[key] = merge(
-                cast("Mapping[str, Any]", below), cast("Mapping[str, Any]", value)
-            )
+            merged[key] = merge(cast("Mapping[str, Any]", below), cast("Mapping[str, Any]", value))
         else:
             merged[key] = _copied(value)
     return merged

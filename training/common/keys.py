@@ -9,6 +9,7 @@ so that a check needs none of those libraries.
 from __future__ import annotations
 
 import json
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -32,7 +33,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Bound:
-    """Limits of a number: `least` and `most` are allowed themselves, `above` and `below` are not."""
+    """Limits of a number: `least` and `most` are allowed themselves, `above`, `below` are not."""
 
     least: float | None = None
     above: float | None = None
@@ -42,11 +43,11 @@ class Bound:
     def holds(self, value: float) -> bool:
         """Whether `value` lies within (a NaN never does)."""
         return (
-            (self.least is None or value >= self.least)
+            not math.isnan(value)
+            and (self.least is None or value >= self.least)
             and (self.above is None or value > self.above)
             and (self.most is None or value <= self.most)
             and (self.below is None or value < self.below)
-            and value == value
         )
 
     def __str__(self) -> str:
@@ -94,9 +95,13 @@ class Key:
             if number is None:
                 return value, False
             value, name = number, _name(number)
-        if name == "number" and "number" not in self.types and "integer" in self.types:
-            if float(cast("float", value)).is_integer():  # Pulumi hands numbers over as floats
-                value, name = int(cast("float", value)), "integer"
+        if (
+            isinstance(value, float)
+            and value.is_integer()
+            and "integer" in self.types
+            and "number" not in self.types
+        ):
+            value, name = int(value), "integer"  # JSON from elsewhere may hold 16.0
         if name not in self.types and not (name == "integer" and "number" in self.types):
             return value, False
         if name == "string" and self.choices and value not in self.choices:
@@ -154,7 +159,8 @@ def schema(name: str) -> Mapping[str, Key]:
     path = Path(__file__).parent / "schema" / f"{name}.json"
     loaded = json.loads(path.read_text(encoding="utf-8"))["keys"]
     return {
-        key: Key(tuple(rule["types"]), tuple(rule.get("choices", ()))) for key, rule in loaded.items()
+        key: Key(tuple(rule["types"]), tuple(rule.get("choices", ())))
+        for key, rule in loaded.items()
     }
 
 

@@ -96,7 +96,7 @@ def schemas() -> dict[str, Mapping[str, Any]]:
     """All schemas, by name: {"library": "trl 1.16.0", "class": ..., "keys": {...}}."""
     from peft import LoraConfig
     from transformers import BitsAndBytesConfig
-    from trl import SFTConfig
+    from trl.trainer.sft_config import SFTConfig
 
     signature = inspect.signature(BitsAndBytesConfig.__init__).parameters
     own = set(signature) - {"self", "kwargs"}
@@ -132,7 +132,9 @@ def main() -> None:
 def written(content: Mapping[str, Any]) -> str:
     """A schema as text, one key a line, so that a diff reads well."""
     head = {name: value for name, value in content.items() if name != "keys"}
-    lines = [f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in content["keys"].items()]
+    lines = [
+        f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in content["keys"].items()
+    ]
     text = json.dumps(head, indent=1)[:-2]
     return text + ',\n "keys": {\n' + ",\n".join(lines) + "\n }\n}\n"
 
