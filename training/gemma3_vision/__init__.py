@@ -1,0 +1,1 @@
+"""Gemma 3 vision: product picture and name in, description out, by QLoRA on Ray Train."""
