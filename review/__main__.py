@@ -7,6 +7,7 @@ or the tools are missing.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -19,7 +20,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m review", description=__doc__)
     parser.add_argument("base", help="git reference to compare with, for example origin/main")
     parser.add_argument("--stack", default="dev", help="stack whose settings are used (dev)")
-    parser.add_argument("--out", type=Path, help="file for the Markdown, besides stdout")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=os.environ.get("OUT") or None,
+        help="file for the Markdown, besides stdout ($OUT)",
+    )
     options = parser.parse_args(arguments)
     repository = Path(__file__).resolve().parent.parent
     try:
@@ -30,6 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     base = f"{comment.code(options.base)} ({commit[:10]})"
     text, failed = review(repository, commit, options.stack, base)
     if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(text)
     print(text, end="")
     return 1 if failed else 0

@@ -52,7 +52,7 @@ def render(preview: Preview, stack: str, base: str) -> str:
         return _page(
             stack,
             f"### Preview of `{stack}`: no change",
-            f"All {preview.same} resources stay as they are at {base}.",
+            f"{_stay(preview)} at {base}.",
         )
     text = _page(
         stack,
@@ -74,7 +74,11 @@ def _compared(preview: Preview, base: str) -> str:
             f"The program at {base} cannot be deployed, so all of it is shown as new. It says:\n\n"
             f"{_fence(preview.base_error, '')}"
         )
-    return f"Compared with {base}; {preview.same} resources stay as they are."
+    return f"Compared with {base}; {_stay(preview)}."
+
+
+def _stay(preview: Preview) -> str:
+    return "1 resource stays as it is" if preview.same == 1 else f"{preview.same} stay as they are"
 
 
 def _counts(preview: Preview) -> str:

@@ -68,9 +68,14 @@ def preview(surroundings: Surroundings, folder: Path, stack: str) -> Preview:
         ["pulumi", "preview", "--json", "--stack", stack, *QUIET], cwd=folder, check=False
     )
     found = read(_digest(done.stdout))
-    if done.returncode and not found.errors:
-        return Preview(changes=(), same=0, errors=(_tail(done),))
-    return found
+    if not done.returncode:
+        return dataclasses.replace(found, errors=())  # logged, and yet nothing would stop
+    messages = found.errors or (_tail(done),)
+    return Preview(
+        changes=(),
+        same=0,
+        errors=tuple(message.replace(f"{folder}/", "") for message in messages),
+    )
 
 
 QUIET = ("--non-interactive", "--color", "never")
