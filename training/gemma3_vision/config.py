@@ -1,0 +1,244 @@
+"""Configuration of the vision trainer: defaults, checks, types. Light, since preview imports it."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+from training.common.config import ConfigError, Problem, merge, unknown_key
+from training.common.keys import Bound, Key, bounded, check, keys_of, schema
+from training.common.sections import (
+    LORA_BOUNDS,
+    LORA_RESERVED,
+    SFT_BOUNDS,
+    SFT_RESERVED,
+    ModelConfig,
+    RunConfig,
+    build,
+    read_yaml,
+)
+
+DEFAULTS = Path(__file__).parent / "config.yaml"
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Rows of picture, product, category and description; see config.yaml for the meanings."""
+
+    dataset_name: str
+    system_prompt: str
+    user_prompt: str
+    dataset_revision: str = "main"
+    dataset_split: str = "train"
+    image_column: str = "image"
+    product_column: str = "Product Name"
+    category_column: str = "Category"
+    description_column: str = "description"
+    max_rows: Annotated[int, Bound(least=0)] = 0
+    held_out_fraction: Annotated[float, Bound(above=0, below=1)] = 0.1
+    seed: Annotated[int, Bound(least=0)] = 42
+    bad_rows: Literal["stop", "skip"] = "stop"
+    max_pixels: Annotated[int, Bound(least=1)] = 100_000_000
+
+
+@dataclass(frozen=True)
+class RayConfig:
+    """How often Ray Train starts the workers again; -1 is without limit."""
+
+    max_failures: Annotated[int, Bound(least=-1)] = 3
+    max_preemption_failures: Annotated[int, Bound(least=-1)] = -1
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """Descriptions of held-out rows by base and tuned model, and what they must look like."""
+
+    rows: Annotated[int, Bound(least=0)] = 64
+    baseline: bool = True
+    batch_size: Annotated[int, Bound(least=1)] = 8
+    max_new_tokens: Annotated[int, Bound(least=1)] = 128
+    min_words: Annotated[int, Bound(least=1)] = 5
+    max_words: Annotated[int, Bound(least=1)] = 120
+    samples: Annotated[int, Bound(least=1)] = 12
+
+
+@dataclass(frozen=True)
+class ExportConfig:
+    """What is written besides the adapter."""
+
+    merged: bool = False
+
+
+@dataclass(frozen=True)
+class Config:
+    """A checked configuration; sft, lora, quantization are arguments of the libraries' classes."""
+
+    model: ModelConfig
+    data: DataConfig
+    sft: Mapping[str, Any]
+    lora: Mapping[str, Any]
+    quantization: Mapping[str, Any]
+    ray: RayConfig
+    evaluation: EvaluationConfig
+    export: ExportConfig
+    run: RunConfig
+
+
+SFT_OWN_RESERVED: Mapping[str, str] = {
+    "fsdp": "each worker holds the whole quantised model; gradients are averaged by DDP",
+    "fsdp_config": "each worker holds the whole quantised model; gradients are averaged by DDP",
+    "assistant_only_loss": "the loss is on the description only, by prompt/completion rows",
+    "completion_only_loss": "the loss is on the description only",
+    "packing": "rows with pictures cannot be packed",
+    "eval_packing": "rows with pictures cannot be packed",
+    "padding_free": "rows with pictures cannot be trained without padding",
+    "pad_to_multiple_of": "TRL cannot do it for pictures",
+    "remove_unused_columns": "the picture is such a column",
+    "dataset_kwargs": "pictures are prepared when a batch needs them",
+    "formatting_func": "see data.user_prompt",
+    "chat_template_path": "the model's own chat template is used",
+    "push_to_hub": "see hub_model_id: set it and the adapter is pushed",
+    "load_best_model_at_end": "the adapter of the last step is saved and evaluated",
+    "ddp_find_unused_parameters": "every adapter is used in every step",
+    "ddp_backend": "follows the accelerator",
+}
+MODEL_RESERVED: Mapping[str, str] = {
+    "device_map": "each worker holds the whole model; `auto` would put all of them on one GPU",
+}
+SECTIONS: Mapping[str, type | None] = {
+    "model": ModelConfig,
+    "data": DataConfig,
+    "sft": None,
+    "lora": None,
+    "quantization": None,
+    "ray": RayConfig,
+    "evaluation": EvaluationConfig,
+    "export": ExportConfig,
+    "run": RunConfig,
+}
+
+
+def _rules(name: str) -> tuple[Mapping[str, Key], Mapping[str, str]]:
+    """What the keys of a section may hold, and those that the user may not set, with the reason."""
+    own = SECTIONS[name]
+    if own is not None:
+        return keys_of(own), MODEL_RESERVED if name == "model" else {}
+    if name == "sft":
+        return bounded(schema("sft"), SFT_BOUNDS), {**SFT_RESERVED, **SFT_OWN_RESERVED}
+    if name == "lora":
+        return bounded(schema("lora"), LORA_BOUNDS), LORA_RESERVED
+    return schema(name), {}
+
+
+def resolve(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults with `overrides` laid over them, checked.
+
+    Args:
+        overrides: sections of keys, as in the stack's `trainer:`; `run` may be absent.
+
+    Returns:
+        A mapping of plain values that YAML can hold, sections in the order of config.yaml.
+
+    Raises:
+        ConfigError: with every problem; keys read `trainer.<section>.<key>`.
+    """
+    problems = [
+        unknown_key("trainer", name, value, SECTIONS)
+        for name, value in overrides.items()
+        if name not in SECTIONS
+    ]
+    given = merge(read_yaml(DEFAULTS), {k: v for k, v in overrides.items() if k in SECTIONS})
+    resolved: dict[str, Any] = {}
+    for name, section in given.items():
+        keys, reserved = _rules(name)
+        resolved[name], found = check(f"trainer.{name}", section, keys, reserved)
+        problems += found
+    if not problems:
+        problems = _combinations(resolved)
+    if problems:
+        raise ConfigError(problems)
+    return resolved
+
+
+def load(path: str | Path) -> Config:
+    """The configuration in a YAML file, defaults filled in.
+
+    Raises:
+        ConfigError: with every problem, the missing run.output_dir included.
+    """
+    return typed({"run": {}, **read_yaml(path)})
+
+
+def typed(overrides: Mapping[str, Any]) -> Config:
+    """`resolve(overrides)` as dataclasses; `run` must be there."""
+    resolved = resolve(overrides)
+    return Config(
+        model=build(ModelConfig, resolved["model"]),
+        data=build(DataConfig, resolved["data"]),
+        sft=resolved["sft"],
+        lora=resolved["lora"],
+        quantization=resolved["quantization"],
+        ray=build(RayConfig, resolved["ray"]),
+        evaluation=build(EvaluationConfig, resolved["evaluation"]),
+        export=build(ExportConfig, resolved["export"]),
+        run=build(RunConfig, resolved["run"]),
+    )
+
+
+def _combinations(resolved: Mapping[str, Any]) -> list[Problem]:
+    """Keys that are right by themselves and wrong together."""
+    problems: list[Problem] = []
+    sft = cast("Mapping[str, Any]", resolved["sft"])
+    lora = cast("Mapping[str, Any]", resolved["lora"])
+    quantization = cast("Mapping[str, Any]", resolved["quantization"])
+
+    def wrong(key: str, value: object, allowed: str) -> None:
+        fix = "pulumi config set --path '{key}' VALUE"
+        problems.append(Problem(f"trainer.{key}", value, allowed, fix))
+
+    if sft.get("max_length") is not None:
+        wrong(
+            "sft.max_length", sft["max_length"], "null: a limit cuts picture tokens or the answer"
+        )
+    warm = sft.get("warmup_steps", 0)
+    if sft.get("lr_scheduler_type") == "constant" and warm:
+        allowed = f"constant_with_warmup, since sft.warmup_steps is {warm} and constant ignores it"
+        wrong("sft.lr_scheduler_type", "constant", allowed)
+    if sft.get("bf16") and sft.get("fp16"):
+        wrong("sft.fp16", True, "false while sft.bf16 is true")
+    if sft.get("save_strategy", "steps") not in ("steps", "epoch"):
+        wrong("sft.save_strategy", sft["save_strategy"], "steps or epoch: a run must be resumable")
+    if sft.get("activation_checkpointing") and sft.get("gradient_checkpointing"):
+        allowed = "unset: it is the old name of sft.activation_checkpointing, which is set"
+        wrong("sft.gradient_checkpointing", True, allowed)
+    targets = lora.get("target_modules")
+    names = [targets] if isinstance(targets, str) else list(cast("list[object]", targets or []))
+    if "all-linear" in names:
+        allowed = (
+            "a pattern or names of the language model's layers: all-linear adapts the tower too"
+        )
+        wrong("lora.target_modules", targets, allowed)
+    if "lm_head" in names:
+        allowed = "without lm_head: the loss reads its weight directly, an adapter would not train"
+        wrong("lora.target_modules", targets, allowed)
+    if lora.get("modules_to_save") and not lora.get("ensure_weight_tying"):
+        allowed = "true with lora.modules_to_save: the tied head would become two copies"
+        wrong("lora.ensure_weight_tying", lora.get("ensure_weight_tying", False), allowed)
+    if quantization.get("load_in_8bit") and quantization.get("load_in_4bit"):
+        wrong("quantization.load_in_8bit", True, "false while quantization.load_in_4bit is true")
+    evaluation = cast("Mapping[str, Any]", resolved["evaluation"])
+    if evaluation["min_words"] > evaluation["max_words"]:
+        allowed = f"at most evaluation.max_words, {evaluation['max_words']}"
+        wrong("evaluation.min_words", evaluation["min_words"], allowed)
+    prompt = str(resolved["data"]["user_prompt"])
+    try:
+        places = {name for _, name, _, _ in string.Formatter().parse(prompt) if name is not None}
+    except ValueError:  # a lone brace
+        places = {prompt}
+    if places != {"product", "category"}:
+        allowed = "a text with {product} and {category} and no other place in braces"
+        wrong("data.user_prompt", prompt, allowed)
+    return problems
