@@ -1,0 +1,1 @@
+"""The Google Cloud half: one module per room, one component per module."""

@@ -1,0 +1,118 @@
+"""Annotated types for values that Google accepts at preview and refuses only minutes later.
+
+Each carries, in its error, the phrase that a user reads after "allowed:".
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+LABEL_KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+LABEL_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
+NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
+BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
+PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
+REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")
+ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-[a-z]")
+NETWORK = re.compile(
+    r"(projects/[a-z0-9.:-]+/(global/networks|regions/[a-z0-9-]+/subnetworks)/)?" + NAME.pattern
+)
+DIGEST = re.compile(r"[\w.-]+(:\d+)?(/[\w.-]+)+@sha256:[0-9a-f]{64}")
+SECRET = re.compile(r"(projects/[a-z0-9.:-]+/secrets/)?[A-Za-z0-9_-]{1,255}")
+EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
+
+
+def _matching(pattern: re.Pattern[str], allowed: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if not pattern.fullmatch(value):
+            raise ValueError(allowed)
+        return value
+
+    return AfterValidator(check)
+
+
+def _bucket(value: str) -> str:
+    if (
+        not BUCKET.fullmatch(value)
+        or ".." in value
+        or value.startswith("goog")
+        or "google" in value
+        or _is_address(value)
+    ):
+        raise ValueError(
+            "3 to 63 lower-case letters, digits, '-', '_', '.', a letter or digit at both ends, "
+            "no 'google' in it (https://cloud.google.com/storage/docs/buckets#naming)"
+        )
+    return value
+
+
+def _is_address(value: str) -> bool:
+    try:
+        ipaddress.ip_address(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _cidr(value: str) -> str:
+    try:
+        ipaddress.IPv4Network(value)
+    except ValueError:
+        raise ValueError("an IPv4 range whose host bits are 0, such as 10.20.0.0/20") from None
+    return value
+
+
+def _instant(value: str) -> str:
+    try:
+        at = datetime.fromisoformat(value.replace("Z", "+00:00"))
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise ValueError("a time with its zone (RFC 3339), such as 2026-12-01T02:00:00Z")
+    return value
+
+
+BucketName = Annotated[str, AfterValidator(_bucket)]
+Cidr = Annotated[str, AfterValidator(_cidr)]
+Instant = Annotated[str, AfterValidator(_instant)]
+LabelKey = Annotated[
+    str,
+    _matching(
+        LABEL_KEY, "a key of at most 63 lower-case letters, digits, '_', '-', first a letter"
+    ),
+]
+LabelValue = Annotated[
+    str,
+    _matching(LABEL_VALUE, "at most 63 lower-case letters, digits, '_', '-'"),
+]
+NetworkName = Annotated[
+    str,
+    _matching(
+        NETWORK,
+        "a name, or the full path projects/PROJECT/global/networks/NAME "
+        "(projects/PROJECT/regions/REGION/subnetworks/NAME)",
+    ),
+]
+RangeName = Annotated[
+    str, _matching(NAME, "the name of a secondary range: lower-case letters, digits, '-'")
+]
+ImageReference = Annotated[
+    str, _matching(DIGEST, "an image by digest, HOST/PATH@sha256:64 hex digits; a tag can move")
+]
+SecretName = Annotated[
+    str, _matching(SECRET, "the name of a Secret Manager secret, or projects/PROJECT/secrets/NAME")
+]
+Email = Annotated[str, _matching(EMAIL, "an e-mail address")]
+RunName = Annotated[
+    str,
+    _matching(
+        re.compile(r"[a-z]([a-z0-9-]{0,34}[a-z0-9])?"),
+        "at most 36 lower-case letters, digits, '-', first a letter, last no '-'",
+    ),
+]
+Days = Annotated[int, Field(ge=1, le=3650)]

@@ -1,0 +1,112 @@
+"""Turns pydantic's findings about a stack's configuration into problems a user can act on."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from training.common.config import Problem, closest
+
+NAMESPACE = "gemma"
+
+
+def key_of(detail: ErrorDetails) -> str:
+    """The key as `pulumi config set --path` takes it: gemma:cluster.authorizedNetworks[0].cidr."""
+    path = [f"[{p}]" if isinstance(p, int) else f".{p}" for p in detail["loc"] if p != "[key]"]
+    return f"{NAMESPACE}:" + "".join(path).removeprefix(".")
+
+
+def problem(detail: ErrorDetails, model: type[BaseModel]) -> Problem:
+    """One of pydantic's findings in our words."""
+    path = [str(part) for part in detail["loc"] if part != "[key]"]
+    key = key_of(detail)
+    flag = "--path " if len(path) > 1 else ""
+    value = cast("object", detail["input"])
+    if detail["type"] == "extra_forbidden":
+        return unknown(key, value, siblings(path, model))
+    if detail["type"] == "missing":
+        return Problem(key, None, "must be given", f"pulumi config set --path '{key}' VALUE")
+    context = cast("dict[str, Any]", detail.get("ctx", {}))
+    allowed = str(
+        context["error"] if "error" in context else context.get("expected", detail["msg"])
+    )
+    allowed = allowed.removeprefix("Input should be ")
+    if detail["loc"][-1] == "[key]":
+        return Problem(key, path[-1], allowed, f"pulumi config rm --path '{key}'")
+    example = _example(detail, allowed)
+    return Problem(key, value, allowed, f"pulumi config set {flag}'{key}' {example}")
+
+
+def _example(detail: ErrorDetails, allowed: str) -> str:
+    if detail["type"] == "literal_error":
+        return allowed.split("'")[1]
+    context = cast("dict[str, Any]", detail.get("ctx", {}))
+    bound = context.get("ge", context.get("le"))
+    return "VALUE" if bound is None else str(bound)
+
+
+def unknown(full_key: str, value: object, known: Iterable[str]) -> Problem:
+    """A key that does not exist, with the one that was probably meant."""
+    names = sorted(known)
+    meant = closest(full_key.replace(":", ".").rsplit(".", 1)[-1], names)
+    hint = f"did you mean {meant}? " if meant else ""
+    flag = "--path " if "." in full_key else ""
+    allowed = f"{hint}known here: {', '.join(names)}"
+    return Problem(full_key, value, allowed, f"pulumi config rm {flag}'{full_key}'")
+
+
+def siblings(path: Sequence[str], model: type[BaseModel]) -> list[str]:
+    """The keys that the group around the last part of `path` has."""
+    group = model
+    for part in path[:-1]:
+        group = _below(group, part)
+    return [f.alias or name for name, f in group.model_fields.items() if not f.exclude]
+
+
+def _below(model: type[BaseModel], part: str) -> type[BaseModel]:
+    """The group of the field `part`; for a name in a map or a place in a list, the same group."""
+    for name, field in model.model_fields.items():
+        if (field.alias or name) == part:
+            return _group_in(field.annotation) or model
+    return model
+
+
+def _group_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    groups = [_group_in(argument) for argument in getattr(annotation, "__args__", ())]
+    return next((group for group in groups if group is not None), None)
+
+
+def without(values: Mapping[str, Any], details: Iterable[ErrorDetails]) -> dict[str, Any]:
+    """`values` less what pydantic refused, so that the other checks can still see the rest.
+
+    A group that lacks a required key goes as a whole.
+    """
+    kept: dict[str, Any] = copy.deepcopy(dict(values))
+    for detail in details:
+        path = [part for part in detail["loc"] if part != "[key]"]
+        if detail["type"] == "missing":
+            path = path[:-1]
+        group: Any = kept
+        for part in path[:-1]:
+            group = _child(group, part)
+        if isinstance(group, dict) and path:
+            cast("dict[Any, Any]", group).pop(path[-1], None)
+        elif isinstance(group, list) and path:
+            # Later findings in the same list count from the start: empty it rather than shift it.
+            cast("list[Any]", group).clear()
+    return kept
+
+
+def _child(group: Any, part: str | int) -> Any:
+    if isinstance(group, dict):
+        return cast("dict[Any, Any]", group).get(part)
+    if isinstance(group, list) and isinstance(part, int):
+        items = cast("list[Any]", group)
+        return items[part] if part < len(items) else None
+    return None
