@@ -1,0 +1,186 @@
+"""A run's page: one HTML file without outside parts, to be read in a browser or a bucket's viewer.
+
+page(title, subtitle, headlines=[...], curves={...}, sections=[...], facts={...}) -> str
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+Point = tuple[float, float]
+COLOURS = ("#2563eb", "#d97706", "#059669", "#9333ea")
+TEMPLATE = Path(__file__).parent / "report.html"
+
+
+@dataclass(frozen=True)
+class Raw:
+    """HTML that is put into a cell as it is."""
+
+    html: str
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A number to be seen first: label, value, and a note in small print."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table with a title: columns, and rows of cells (text is escaped, `Raw` is not)."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Iterable[Sequence[str | Raw]]
+    note: str = ""
+
+
+def page(
+    title: str,
+    subtitle: str,
+    headlines: Sequence[Headline],
+    curves: Mapping[str, Sequence[Point]],
+    sections: Sequence[Section],
+    facts: Mapping[str, object],
+) -> str:
+    """The page as HTML text.
+
+    Args:
+        title: name of the run.
+        subtitle: one line under it.
+        headlines: shown as tiles.
+        curves: (step, value) points by name, drawn into one chart.
+        sections: tables.
+        facts: key and value pairs at the foot.
+    """
+    tiles = "".join(
+        f'<div class="tile"><div class="label">{text(h.label)}</div>'
+        f'<div class="value">{text(h.value)}</div><div class="note">{text(h.note)}</div></div>'
+        for h in headlines
+    )
+    rows = "".join(
+        f"<tr><th>{text(str(key))}</th><td>{text(str(value))}</td></tr>"
+        for key, value in facts.items()
+    )
+    filled = TEMPLATE.read_text(encoding="utf-8")
+    for name, part in {
+        "title": text(title),
+        "subtitle": text(subtitle),
+        "tiles": tiles,
+        "chart": chart(curves),
+        "sections": "".join(_section(section) for section in sections),
+        "facts": rows,
+    }.items():
+        filled = filled.replace("{{" + name + "}}", part)
+    return filled
+
+
+def text(value: str) -> str:
+    """`value` with HTML's own characters escaped."""
+    return html.escape(value)
+
+
+def code(value: str) -> Raw:
+    """A cell that shows program text, lines kept."""
+    return Raw(f"<pre>{text(value)}</pre>")
+
+
+def badge(label: str, good: bool | None) -> Raw:
+    """A cell with a verdict: green, red, or grey where `good` is None."""
+    kind = {True: "good", False: "bad", None: "plain"}[good]
+    return Raw(f'<span class="badge {kind}">{text(label)}</span>')
+
+
+def picture(png: bytes, alt: str = "", width: int = 128) -> Raw:
+    """A cell with a PNG picture, put into the page itself."""
+    data = base64.b64encode(png).decode()
+    return Raw(f'<img width="{width}" alt="{text(alt)}" src="data:image/png;base64,{data}">')
+
+
+def chart(curves: Mapping[str, Sequence[Point]], width: int = 860, height: int = 300) -> str:
+    """An SVG line chart; points that are not finite are left out.
+
+    One y axis serves all curves, from the lowest to the highest value; the x axis holds steps.
+    """
+    drawn = {
+        name: [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
+        for name, points in curves.items()
+    }
+    drawn = {name: points for name, points in drawn.items() if points}
+    if not drawn:
+        return '<p class="note">no points were logged</p>'
+    xs = [x for points in drawn.values() for x, _ in points]
+    ys = [y for points in drawn.values() for _, y in points]
+    left, right, top, bottom = 56, width - 16, 16, height - 36
+    low_x, high_x = min(xs), max(max(xs), min(xs) + 1)
+    ticks_y = ticks(min(ys), max(ys))
+    low_y, high_y = min(ticks_y[0], min(ys)), max(ticks_y[-1], max(ys))
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        px = left + (x - low_x) / (high_x - low_x) * (right - left)
+        py = bottom - (y - low_y) / (high_y - low_y) * (bottom - top)
+        return round(px, 1), round(py, 1)
+
+    parts = [f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="loss over steps">']
+    for tick in ticks_y:
+        _, y = at(low_x, tick)
+        parts.append(f'<line class="grid" x1="{left}" y1="{y}" x2="{right}" y2="{y}"/>')
+        parts.append(f'<text x="{left - 8}" y="{y + 4}" text-anchor="end">{tick:g}</text>')
+    for tick in ticks(low_x, high_x):
+        if low_x <= tick <= high_x and float(tick).is_integer():
+            x, _ = at(tick, low_y)
+            parts.append(f'<text x="{x}" y="{bottom + 20}" text-anchor="middle">{tick:g}</text>')
+    parts.append(f'<line class="axis" x1="{left}" y1="{bottom}" x2="{right}" y2="{bottom}"/>')
+    for (name, points), colour in zip(drawn.items(), _colours(), strict=False):
+        path = " ".join(f"{x},{y}" for x, y in (at(*point) for point in points))
+        parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{path}"/>')
+        if len(points) <= 60:
+            for x, y in points:
+                px, py = at(x, y)
+                tip = f"<title>{text(name)} {y:.4g} at step {x:g}</title>"
+                parts.append(f'<circle cx="{px}" cy="{py}" r="3" fill="{colour}">{tip}</circle>')
+    parts.append("</svg>")
+    keys = "".join(
+        f'<span class="key"><i style="background:{colour}"></i>{text(name)}</span>'
+        for name, colour in zip(drawn, _colours(), strict=False)
+    )
+    return "".join(parts) + f'<div class="keys">{keys}</div>'
+
+
+def ticks(low: float, high: float, about: int = 5) -> list[float]:
+    """Round numbers that span `low` to `high`."""
+    if high - low < 1e-12:
+        high = low + max(abs(low) * 0.1, 1e-3)
+    raw = (high - low) / about
+    unit = 10 ** math.floor(math.log10(raw))
+    step = next(unit * m for m in (1, 2, 2.5, 5, 10) if unit * m >= raw * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(n * step, 12) for n in range(first, last + 1)]
+
+
+def _section(section: Section) -> str:
+    head = "".join(f"<th>{text(column)}</th>" for column in section.columns)
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td>{cell.html if isinstance(cell, Raw) else text(cell)}</td>" for cell in row)
+        + "</tr>"
+        for row in section.rows
+    )
+    note = f'<p class="note">{text(section.note)}</p>' if section.note else ""
+    return (
+        f"<section><h2>{text(section.title)}</h2>{note}<div class='scroll'><table>"
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></section>"
+    )
+
+
+def _colours() -> Iterable[str]:
+    while True:
+        yield from COLOURS
