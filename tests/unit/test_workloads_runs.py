@@ -1,0 +1,191 @@
+"""Runs: identity by content, problems told all at once, sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.schema import Settings
+from workloads import plan, problems
+from workloads.runs import disk_gib
+
+
+def stack(runs: dict[str, Any], **keys: object) -> Settings:
+    base = {
+        "project": "my-project",
+        "region": "us-central1",
+        "stack": "dev",
+        "reservation": "r1",
+        "runs": runs,
+    }
+    return Settings.model_validate({**base, **keys}, by_name=True)
+
+
+VISION = {"workload": "gemma3-vision", "nodes": 2}
+TEXT = {"workload": "gemma4-text"}
+
+
+def only(run: dict[str, Any], key: str = "image", **keys: object):
+    (found,) = plan(stack({"one": run}, **keys), key)
+    return found
+
+
+def test_plan_places_enabled_runs_in_order():
+    runs = plan(stack({"vision": VISION, "off": {**TEXT, "enabled": False}, "sql": TEXT}), "image")
+    assert [(run.name, run.kind, run.nodes, run.workers_per_node) for run in runs] == [
+        ("vision", "RayJob", 2, 8),
+        ("sql", "Job", 1, 8),
+    ]
+    assert [run.device for run in runs] == ["cuda", "cuda"]
+    assert runs[0].path == f"runs/gemma3-vision/{runs[0].id}"
+
+
+def test_same_inputs_same_id():
+    assert only(VISION).id == only(dict(VISION)).id
+    assert len(only(VISION).id) == 10
+    int(only(VISION).id, 16)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"trainer": {"sft": {"learning_rate": 1e-4}}},
+        {"trainer": {"model": {"model_revision": "abc"}}},
+        {"trainer": {"data": {"dataset_revision": "abc"}}},
+        {"nodes": 3},
+        {"attempt": 2},
+    ],
+)
+def test_what_decides_the_result_decides_the_id(change):
+    assert only({**VISION, **change}).id != only(VISION).id
+
+
+def test_image_and_accelerator_decide_the_id():
+    assert only(VISION, "other").id != only(VISION).id
+    assert only(VISION, accelerator="nvidia-h200-141gb").id != only(VISION).id
+
+
+def test_a_value_equal_to_the_default_changes_nothing():
+    default = only(VISION).trainer["sft"]["learning_rate"]
+    assert only({**VISION, "trainer": {"sft": {"learning_rate": default}}}).id == only(VISION).id
+
+
+@pytest.mark.parametrize("change", [{"retries": 9}, {"max_hours": 2.5}, {"wait": True}])
+def test_how_it_is_watched_leaves_the_id(change):
+    assert only({**VISION, **change}).id == only(VISION).id
+
+
+def test_moving_to_spot_keeps_the_id_so_that_the_run_resumes():
+    moved = only(VISION, capacity="spot", reservation=None)
+    assert moved.id == only(VISION).id
+    assert moved.placement != only(VISION).placement
+
+
+def test_config_holds_the_resolved_trainer_config_and_the_run():
+    run = only(TEXT)
+    config = yaml.safe_load(run.config("gs://bucket/" + run.path, "host/trainer@sha256:0"))
+    assert config["run"] == {
+        "output_dir": f"gs://bucket/runs/gemma4-text/{run.id}",
+        "name": "one",
+        "id": run.id,
+        "workload": "gemma4-text",
+        "device": "cuda",
+        "nodes": 1,
+        "workers_per_node": 8,
+        "image": "host/trainer@sha256:0",
+    }
+    assert config["sft"]["learning_rate"] == 1.0e-5
+
+
+def test_launcher_config_counts_all_processes():
+    launcher = yaml.safe_load(only({**TEXT, "nodes": 3}).launcher_config() or "")
+    assert (launcher["num_machines"], launcher["num_processes"]) == (3, 24)
+    assert only(VISION).launcher_config() is None
+
+
+def test_all_problems_are_told_at_once():
+    settings = stack(
+        {
+            "vision": {
+                **VISION,
+                "min_nodes": 5,
+                "workers_per_node": 3,
+                "trainer": {"sft": {"learning_rate": -1, "learning_rat": 1}, "run": {"id": "x"}},
+            },
+            "sql": {**TEXT, "cluster": "shared", "max_hours": 300, "min_nodes": 1},
+        },
+        capacity="flex-start",
+    )
+    found = problems(settings)
+    assert {problem.key for problem in found} == {
+        "gemma:reservation",
+        "gemma:runs.vision.minNodes",
+        "gemma:runs.vision.workersPerNode",
+        "gemma:runs.vision.trainer.run",
+        "gemma:runs.vision.trainer.sft.learning_rate",
+        "gemma:runs.vision.trainer.sft.learning_rat",
+        "gemma:runs.sql.cluster",
+        "gemma:runs.sql.maxHours",
+        "gemma:runs.sql.minNodes",
+    }
+    text = "\n".join(map(str, found))
+    assert "pulumi config set --path 'gemma:runs.vision.workersPerNode' 8" in text
+
+
+def test_disabled_runs_are_checked_too():
+    run = {**TEXT, "enabled": False, "trainer": {"sft": {"learning_rate": 0}}}
+    keys = [problem.key for problem in problems(stack({"sql": run}))]
+    assert keys == ["gemma:runs.sql.trainer.sft.learning_rate"]
+
+
+def test_a_sound_stack_has_no_problems():
+    assert problems(stack({"vision": VISION, "sql": TEXT})) == []
+
+
+def test_a_queue_wants_an_own_cluster_of_fixed_size():
+    runs = {"a": {**VISION, "queue": "gpus", "cluster": "shared", "min_nodes": 1}}
+    assert [problem.key for problem in problems(stack(runs))] == [
+        "gemma:runs.a.cluster",
+        "gemma:runs.a.minNodes",
+    ]
+
+
+def test_runs_that_share_a_cluster_ask_for_the_same_machines():
+    runs = {
+        "a": {**VISION, "cluster": "shared"},
+        "b": {**VISION, "cluster": "shared", "nodes": 3},
+        "c": {**VISION, "cluster": "other", "nodes": 3},
+    }
+    (problem,) = problems(stack(runs))
+    assert problem.key == "gemma:runs.b.nodes"
+    assert "run a" in problem.allowed
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("google/gemma-4-31B-it", 50 + 124),
+        ("google/gemma-3-4b-it", 50 + 16),
+        ("google/gemma-3-270m", 51),
+        ("google/gemma-4-E4B-it", 50 + 32),
+        ("google/gemma-4-26B-A4B-it", 50 + 104),
+        ("gs://bucket/models/mine/", 50 + 128),
+    ],
+)
+def test_disk_follows_the_model(model, expected):
+    assert disk_gib({"model": {"model_name_or_path": model}}) == expected
+
+
+def test_an_exported_model_needs_its_size_once_more():
+    model = {"model_name_or_path": "google/gemma-4-31B-it"}
+    assert disk_gib({"model": model, "export": {"merged": True}}) == 50 + 186
+
+
+def test_cpu_takes_any_number_of_workers():
+    run = only({**VISION, "workers_per_node": 3}, accelerator="cpu", capacity="on-demand",
+               reservation=None)  # fmt: skip
+    assert run.device == "cpu"
+    assert (run.placement.gpus, run.placement.cpu) == (0, 4)
+    assert run.placement.node_selector == {}

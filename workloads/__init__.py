@@ -1,0 +1,17 @@
+"""The runs on Kubernetes: what they may ask for, where they land, and the objects that run them."""
+
+from workloads.deployment import FineTuning, Surroundings, deploy
+from workloads.network_policy import isolate
+from workloads.placement import minimum_version
+from workloads.runs import Run, plan, problems
+
+__all__ = [
+    "FineTuning",
+    "Run",
+    "Surroundings",
+    "deploy",
+    "isolate",
+    "minimum_version",
+    "plan",
+    "problems",
+]

@@ -1,0 +1,254 @@
+"""The RayJob of a run on Ray: its own RayCluster by default, gone when the run ends.
+
+The head has no GPU and runs no tasks. Workers take whole machines. A failed run is retried on a new
+cluster and resumes from its newest complete checkpoint in the bucket: that is also why Ray's GCS
+fault tolerance stays off. It would bring a Redis to run, pay and secure, to save state that one
+run's cluster can lose.
+
+With `cluster` set, several runs share a RayCluster that stays up (its GPUs with it) and select it,
+as in Google's tutorial.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+
+import pulumi
+
+from workloads import pods
+from workloads.pods import Fragment, PodArgs
+from workloads.runs import Run
+from workloads.trainers import CONFIG_FILE, TRAINERS
+
+RAY_VERSION = "2.60.0"  # of requirements/training.txt; a test compares them
+GROUP = "workers"
+SUBMITTER_RETRIES = 3
+STOP_FILE = "/tmp/stop-requested"
+TRAINING_FILE = "/tmp/training"
+
+RAY_ENVIRONMENT: Mapping[str, str] = {
+    # KubeRay before 1.5.1 cannot hand tokens to the pods (authOptions), and its operator speaks to
+    # the dashboard without one. The namespace's network policy admits nobody else.
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
+}
+
+# While a training loop that can checkpoint is up, TRAINING_FILE exists; raylet dies at SIGTERM, so
+# the loop is asked before.
+PRE_STOP = f"""\
+[ -e {TRAINING_FILE} ] || exit 0
+touch {STOP_FILE}
+for _ in $(seq {pods.STOP_SECONDS}); do [ -e {TRAINING_FILE} ] || exit 0; sleep 1; done
+"""
+
+
+def _head(run: Run, args: PodArgs, config_map: str | None, labels: Mapping[str, str]) -> Fragment:
+    small = not run.accelerator.has_gpu
+    container: Fragment = {
+        "name": "ray-head",
+        "image": args.image,
+        "env": pods.environment(args, RAY_ENVIRONMENT),
+        "ports": [
+            {"name": "gcs-server", "containerPort": 6379},
+            {"name": "dashboard", "containerPort": 8265},
+            {"name": "metrics", "containerPort": 8080},
+        ],
+        "resources": pods.resources("1" if small else "4", "4Gi" if small else "16Gi", "10Gi"),
+        "securityContext": pods.security_context(),
+        "volumeMounts": pods.mounts(config_map is not None),
+    }
+    spec = pods.pod_spec(
+        args,
+        [container],
+        volumes=pods.volumes(config_map),
+        api_token=_autoscaled(run),  # the autoscaler beside the head scales the RayCluster
+        grace_seconds=60,
+    )
+    annotations = {
+        "kubectl.kubernetes.io/default-container": "ray-head",
+        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",  # its end is the run's
+    }
+    return {
+        # num-cpus 0: Ray puts no task on the head.
+        "rayStartParams": {"dashboard-host": "0.0.0.0", "num-cpus": "0"},
+        "template": {
+            "metadata": {"labels": dict(labels), "annotations": annotations},
+            "spec": spec,
+        },
+    }
+
+
+def _workers(
+    run: Run, args: PodArgs, config_map: str | None, labels: Mapping[str, str]
+) -> Fragment:
+    files = {"GEMMA_STOP_FILE": STOP_FILE, "GEMMA_TRAINING_FILE": TRAINING_FILE}
+    container: Fragment = {
+        "name": "ray-worker",
+        "image": args.image,
+        "env": pods.environment(args, {**RAY_ENVIRONMENT, **files}),
+        "ports": [{"name": "metrics", "containerPort": 8080}],
+        "resources": pods.worker_resources(run.placement),
+        "securityContext": pods.security_context(),
+        "volumeMounts": pods.mounts(config_map is not None),
+        "lifecycle": {"preStop": {"exec": {"command": ["/bin/bash", "-c", PRE_STOP]}}},
+    }
+    spec = pods.pod_spec(
+        args,
+        [container],
+        volumes=pods.volumes(config_map),
+        node_selector=run.placement.node_selector,
+        grace_seconds=pods.GRACE_SECONDS,
+    )
+    annotations = pods.worker_annotations(run.placement, "ray-worker")
+    return {
+        "groupName": GROUP,
+        "replicas": run.min_nodes,
+        "minReplicas": run.min_nodes,
+        "maxReplicas": run.nodes,
+        "rayStartParams": {},  # KubeRay takes CPUs, GPUs and memory from the limits
+        "template": {
+            "metadata": {"labels": dict(labels), "annotations": annotations},
+            "spec": spec,
+        },
+    }
+
+
+def _autoscaled(run: Run) -> bool:
+    return run.min_nodes < run.nodes
+
+
+def cluster_spec(
+    run: Run, args: PodArgs, config_map: str | None, labels: Mapping[str, str]
+) -> Fragment:
+    """The spec of a RayCluster with the machines that `run` asks for."""
+    spec: Fragment = {
+        "rayVersion": RAY_VERSION,
+        "enableInTreeAutoscaling": _autoscaled(run),
+        "headGroupSpec": _head(run, args, config_map, labels),
+        "workerGroupSpecs": [_workers(run, args, config_map, labels)],
+    }
+    if _autoscaled(run):
+        spec["autoscalerOptions"] = {
+            "idleTimeoutSeconds": 300,  # longer than an evaluation that leaves GPUs idle
+            "securityContext": pods.security_context(),
+            "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+            "resources": {
+                "requests": {"cpu": "500m", "memory": "512Mi"},
+                "limits": {"cpu": "500m", "memory": "512Mi"},
+            },
+        }
+    return spec
+
+
+def _submitter(run: Run, args: PodArgs) -> Fragment:
+    container: Fragment = {
+        "name": "ray-job-submitter",
+        "image": args.image,
+        "env": pods.environment(PodArgs(args.image, args.service_account), RAY_ENVIRONMENT),
+        "resources": pods.resources("500m", "1Gi", "1Gi"),
+        "securityContext": pods.security_context(),
+        "volumeMounts": pods.mounts(config=False),
+    }
+    spec = pods.pod_spec(args, [container], volumes=pods.volumes(None))
+    spec["restartPolicy"] = "Never"
+    return {"metadata": {"labels": run.labels}, "spec": spec}
+
+
+def shared_cluster_name(run: Run, image_key: str) -> str:
+    """Name of the RayCluster that `run` shares.
+
+    KubeRay 1.5 ignores changes of a RayCluster's pods (kuberay#3840), so its content is in its
+    name: another image or other machines make another cluster.
+    """
+    content = [image_key, dict(run.placement.node_selector), run.placement.cpu]
+    content += [run.placement.gpus, run.nodes, run.min_nodes, RAY_VERSION]
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
+    return f"{run.cluster}-{digest}"
+
+
+def shared_cluster(
+    run: Run, args: PodArgs, namespace: pulumi.Input[str], image_key: str
+) -> Fragment:
+    """The RayCluster object that runs with the same `cluster` share."""
+    labels = {"app.kubernetes.io/part-of": "gemma", "gemma.run/cluster": str(run.cluster)}
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {
+            "name": shared_cluster_name(run, image_key),
+            "namespace": namespace,
+            "labels": labels,
+            "annotations": {"pulumi.com/skipAwait": "true"},
+        },
+        "spec": cluster_spec(run, args, None, labels),
+    }
+
+
+def manifest(
+    run: Run,
+    args: PodArgs,
+    namespace: pulumi.Input[str],
+    config: pulumi.Input[str] = "",
+    image_key: str = "",
+) -> Fragment:
+    """The RayJob object.
+
+    Args:
+        run: the run.
+        args: image, service account, token secret.
+        namespace: where it goes.
+        config: the text of run.yaml; only a shared cluster, which mounts no ConfigMap, needs it.
+        image_key: what identifies the image; only for a shared cluster's name.
+    """
+    module = TRAINERS[run.workload].module
+    spec: Fragment = {
+        "entrypoint": f"python -m {module} --config {CONFIG_FILE}",
+        "submissionMode": "K8sJobMode",
+        "submitterPodTemplate": _submitter(run, args),
+        "submitterConfig": {"backoffLimit": SUBMITTER_RETRIES},
+        "activeDeadlineSeconds": run.deadline_seconds,
+    }
+    if run.cluster is None:
+        spec["shutdownAfterJobFinishes"] = True
+        # Each retry gets a new cluster; KubeRay 1.6 refuses this with clusterSelector.
+        spec["backoffLimit"] = run.retries
+        spec["rayClusterSpec"] = cluster_spec(run, args, run.object_name, run.labels)
+    else:
+        file = f"/tmp/{run.object_name}.yaml"
+        spec["clusterSelector"] = {"ray.io/cluster": shared_cluster_name(run, image_key)}
+        spec["entrypoint"] = (
+            f"bash -c 'echo $GEMMA_CONFIG | base64 -d > {file} && "
+            f"exec python -m {module} --config {file}'"
+        )
+        spec["runtimeEnvYAML"] = _runtime_env(config)
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayJob",
+        "metadata": pods.metadata(run, namespace, _annotations(run)),
+        "spec": spec,
+    }
+
+
+def _runtime_env(config: pulumi.Input[str]) -> pulumi.Input[str]:
+    def text(config: str) -> str:
+        # base64: KubeRay puts this through a shell.
+        encoded = base64.b64encode(config.encode()).decode()
+        return json.dumps({"env_vars": {"GEMMA_CONFIG": encoded}})
+
+    if isinstance(config, str):
+        return text(config)
+    return pulumi.Output.from_input(config).apply(text)
+
+
+def _annotations(run: Run) -> dict[str, str]:
+    # KubeRay writes finalizers and Kueue `suspend`; what is declared here is ours.
+    annotations = {"pulumi.com/patchForce": "true"}
+    if run.wait:
+        annotations["pulumi.com/waitFor"] = "jsonpath={.status.jobDeploymentStatus}=Complete"
+    else:
+        annotations["pulumi.com/skipAwait"] = "true"
+    return annotations

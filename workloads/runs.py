@@ -1,0 +1,308 @@
+"""Runs: what the stack's `gemma:runs` asks for, checked, placed and addressed by content.
+
+A run's id is a hash of what decides its result: the image's key, the trainer's whole config
+(model and data revisions are part of it), the machines and the attempt number. So the same inputs
+give the same id and the same folder, and a changed learning rate gives a new one. Where the
+machines come from (reservation, Spot) is left out: a run that moves from a full reservation to Spot
+keeps its id and goes on from its newest checkpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import yaml
+
+from training.common.config import ConfigError, Problem, merge
+from workloads import placement, ray_options
+from workloads.accelerators import ACCELERATORS, FLEX_START_HOURS, Accelerator
+from workloads.placement import Placement, PlacementSettings
+from workloads.trainers import TRAINERS, Config, Trainer
+
+# A RayJob's name stops at 47 characters (KubeRay adds 6 for its cluster); the id takes 11.
+NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,34}[a-z0-9])?")
+NAME_RULE = "1 to 36 of a-z, 0-9 and -, starting with a letter and not ending with -"
+
+
+class RunSettings(Protocol):
+    """One entry of `gemma:runs`."""
+
+    @property
+    def workload(self) -> str: ...
+    @property
+    def enabled(self) -> bool: ...
+    @property
+    def nodes(self) -> int: ...
+    @property
+    def min_nodes(self) -> int | None: ...
+    @property
+    def workers_per_node(self) -> int | None: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def queue(self) -> str | None: ...
+    @property
+    def cluster(self) -> str | None: ...
+    @property
+    def retries(self) -> int: ...
+    @property
+    def max_hours(self) -> float: ...
+    @property
+    def pending_hours(self) -> float: ...
+    @property
+    def wait(self) -> bool: ...
+    @property
+    def trainer(self) -> Mapping[str, Any]: ...
+
+
+class Settings(PlacementSettings, Protocol):
+    """What this package reads of the stack's settings."""
+
+    @property
+    def runs(self) -> Mapping[str, RunSettings]: ...
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run, ready to be written as Kubernetes objects.
+
+    Attributes:
+        name: its key in `gemma:runs`.
+        workload: the trainer that it names.
+        id: ten hex digits, the hash of its content.
+        accelerator: the row of the accelerators table.
+        placement: where its worker pods land and what they take.
+        nodes: worker machines.
+        min_nodes: machines to start with; below `nodes` Ray's autoscaler brings the others.
+        workers_per_node: processes on each machine, one a GPU.
+        trainer: the resolved config of the trainer, without the section `run`.
+        attempt: bumped by hand to run the same content again.
+        queue: Kueue's LocalQueue, if any.
+        cluster: a RayCluster that stays up and that runs share, if any.
+        retries: failures after which it is given up (disruptions are not counted).
+        max_hours: how long it may run.
+        pending_hours: how long it may wait for machines besides.
+        wait: whether `pulumi up` waits for its end.
+    """
+
+    name: str
+    workload: str
+    id: str
+    accelerator: Accelerator
+    placement: Placement
+    nodes: int
+    min_nodes: int
+    workers_per_node: int
+    trainer: Config
+    attempt: int = 1
+    queue: str | None = None
+    cluster: str | None = None
+    retries: int = 3
+    max_hours: float = 24
+    pending_hours: float = 24
+    wait: bool = False
+
+    @property
+    def object_name(self) -> str:
+        """Name of its Job or RayJob and of its ConfigMap."""
+        return f"{self.name}-{self.id}"
+
+    @property
+    def kind(self) -> str:
+        """RayJob or Job."""
+        return TRAINERS[self.workload].kind
+
+    @property
+    def device(self) -> str:
+        """What the trainer computes on: cuda or cpu."""
+        return "cuda" if self.accelerator.has_gpu else "cpu"
+
+    @property
+    def path(self) -> str:
+        """Its folder inside the bucket, without slashes at the ends."""
+        return f"runs/{self.workload}/{self.id}"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels of all its objects and pods.
+
+        No app.kubernetes.io/name: KubeRay sets it on Ray's pods, and the selector of the service
+        that it makes for a RayJob's head counts on its own value.
+        """
+        return {
+            "app.kubernetes.io/part-of": "gemma",
+            "app.kubernetes.io/component": self.workload,
+            "gemma.run/name": self.name,
+            "gemma.run/id": self.id,
+        }
+
+    @property
+    def deadline_seconds(self) -> int:
+        """Seconds after submission at which it is ended, waiting included.
+
+        Neither a Job nor KubeRay 1.5 can limit the waiting alone, so both have one limit.
+        """
+        return round((self.pending_hours + self.max_hours) * 3600)
+
+    def config(self, folder: str, image: str) -> str:
+        """The text of run.yaml: the trainer's config and the section `run`.
+
+        Args:
+            folder: the run's output folder, gs:// or local.
+            image: reference of the container image.
+        """
+        run = {
+            "output_dir": folder,
+            "name": self.name,
+            "id": self.id,
+            "workload": self.workload,
+            "device": self.device,
+            "nodes": self.nodes,
+            "workers_per_node": self.workers_per_node,
+            "image": image,
+        }
+        return yaml.safe_dump({**self.trainer, "run": run}, sort_keys=False, allow_unicode=True)
+
+    def launcher_config(self) -> str | None:
+        """The text of accelerate.yaml, or None when the trainer has no launcher."""
+        launcher = TRAINERS[self.workload].launcher
+        if launcher is None:
+            return None
+        config = launcher(self.trainer, self.nodes, self.workers_per_node, self.device)
+        return yaml.safe_dump(config, sort_keys=False)
+
+
+def problems(settings: Settings, trainers: Mapping[str, Trainer] = TRAINERS) -> list[Problem]:
+    """All that is wrong with a stack's placement and its runs, disabled ones included."""
+    found = placement.problems(settings)
+    for name, run in settings.runs.items():
+        prefix = f"gemma:runs.{name}"
+        if not NAME.fullmatch(name):
+            found.append(Problem(prefix, name, f"a name of {NAME_RULE}"))
+        found += [problem.under(prefix) for problem in _run_problems(settings, run, trainers)]
+    found += ray_options.sharing_problems(settings.runs)
+    return found
+
+
+def _run_problems(
+    settings: Settings, run: RunSettings, trainers: Mapping[str, Trainer]
+) -> list[Problem]:
+    found: list[Problem] = []
+    for key, value, least in (
+        ("nodes", run.nodes, 1),
+        ("workersPerNode", run.workers_per_node, 1),
+        ("attempt", run.attempt, 1),
+        ("retries", run.retries, 0),
+        ("pendingHours", run.pending_hours, 0),
+    ):
+        if value is not None and value < least:
+            found.append(Problem(key, value, f"{least} or more", _set("{key}", max(least, 1))))
+    if run.max_hours <= 0:
+        found.append(Problem("maxHours", run.max_hours, "more than 0", _set("{key}", 24)))
+    row = ACCELERATORS.get(settings.accelerator)
+    workers = run.workers_per_node
+    if row and row.has_gpu and workers is not None and workers not in row.counts:
+        counts = " or ".join(map(str, row.counts))
+        allowed = f"{counts}: the GPUs that a pod may ask for with {row.name}"
+        found.append(Problem("workersPerNode", workers, allowed, _set("{key}", row.whole_node)))
+    if settings.capacity == "flex-start" and run.max_hours > FLEX_START_HOURS:
+        allowed = f"at most {FLEX_START_HOURS}: a flex-start machine is taken back after 7 days"
+        found.append(Problem("maxHours", run.max_hours, allowed, _set("{key}", FLEX_START_HOURS)))
+    trainer = trainers.get(run.workload)
+    if trainer is None:
+        allowed = f"one of {', '.join(trainers)}"
+        found.append(
+            Problem("workload", run.workload, allowed, _set("{key}", next(iter(trainers))))
+        )
+        return found
+    found += ray_options.problems(run, trainer.kind)
+    if "run" in run.trainer:
+        allowed = "nothing: the deployment writes this section"
+        remove = "pulumi config rm --path '{key}'"
+        found.append(Problem("trainer.run", run.trainer["run"], allowed, remove))
+    try:
+        trainer.resolve({key: value for key, value in run.trainer.items() if key != "run"})
+    except ConfigError as error:
+        found += error.problems
+    return found
+
+
+def _set(key: str, value: object) -> str:
+    return f"pulumi config set --path '{key}' {value}"
+
+
+def plan(
+    settings: Settings, image_key: str, trainers: Mapping[str, Trainer] = TRAINERS
+) -> list[Run]:
+    """The stack's enabled runs, in the order of the config.
+
+    Args:
+        settings: settings that `problems` finds nothing wrong with.
+        image_key: what identifies the image at preview: its build context's hash or its reference.
+        trainers: the trainers that runs may name.
+    """
+    row = ACCELERATORS[settings.accelerator]
+    reservation = (
+        placement.parse_reservation(settings.reservation, settings.project)
+        if settings.reservation
+        else None
+    )
+    runs: list[Run] = []
+    for name, asked in settings.runs.items():
+        if not asked.enabled:
+            continue
+        workers = asked.workers_per_node or row.whole_node
+        config = trainers[asked.workload].resolve(merge({}, asked.trainer))
+        content = [image_key, name, asked.workload, config, row.name, asked.nodes, workers]
+        runs.append(
+            Run(
+                name=name,
+                workload=asked.workload,
+                id=_digest([*content, asked.attempt]),
+                accelerator=row,
+                placement=placement.place(
+                    row, settings.capacity, reservation, workers, disk_gib(config)
+                ),
+                nodes=asked.nodes,
+                min_nodes=asked.nodes if asked.min_nodes is None else asked.min_nodes,
+                workers_per_node=workers,
+                trainer=config,
+                attempt=asked.attempt,
+                queue=asked.queue,
+                cluster=asked.cluster,
+                retries=asked.retries,
+                max_hours=asked.max_hours,
+                pending_hours=asked.pending_hours,
+                wait=asked.wait,
+            )
+        )
+    return runs
+
+
+def _digest(content: Sequence[Any]) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def disk_gib(config: Mapping[str, Any]) -> int:
+    """Scratch space in GiB that a trainer's config needs, from the size in the model's name.
+
+    Twice the bf16 weights (the download and its cache), once more for an exported merged model, and
+    50 GiB for data, checkpoints on their way out and Ray's own files. A name without a size, such
+    as a gs:// folder, is taken for 32 billion parameters.
+    """
+    name = str(config["model"]["model_name_or_path"]).rstrip("/").rsplit("/", 1)[-1]
+    match = re.search(r"(?<![\w.])(e?)(\d+(?:\.\d+)?)(m|b)(?![a-z0-9])", name.lower())
+    if match is None:
+        billions = 32.0
+    else:
+        # Gemma's E4B counts what a token touches; its file holds about twice that.
+        scale = (2 if match[1] else 1) * (0.001 if match[3] == "m" else 1)
+        billions = float(match[2]) * scale
+    copies = 3 if config.get("export", {}).get("merged") else 2
+    return 50 + round(copies * 2 * billions)
