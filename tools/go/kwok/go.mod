@@ -65,7 +65,7 @@ require (
 	k8s.io/apiserver v0.35.4
 	k8s.io/client-go v0.35.4
 	k8s.io/component-base v0.35.4
-	k8s.io/cri-api v0.35.4
+	k8s.io/cri-api v0.36.1
 	k8s.io/cri-client v0.36.1
 	k8s.io/gengo/v2 v2.0.0-20250922181213-ec3ebc5fd46b
 	k8s.io/klog/v2 v2.130.1
@@ -155,8 +155,6 @@ exclude github.com/prometheus/common v0.67.5
 exclude github.com/docker/docker-credential-helpers v0.9.3
 
 exclude k8s.io/api v0.36.1
-
-exclude k8s.io/cri-api v0.36.1
 
 exclude go.opentelemetry.io/contrib/instrumentation/github.com/emicklei/go-restful/otelrestful v0.69.0
 
