@@ -46,6 +46,7 @@ class Section:
 def page(
     title: str,
     subtitle: str,
+    *,
     headlines: Sequence[Headline],
     curves: Mapping[str, Sequence[Point]],
     sections: Sequence[Section],
@@ -120,9 +121,9 @@ def chart(curves: Mapping[str, Sequence[Point]], width: int = 860, height: int =
     xs = [x for points in drawn.values() for x, _ in points]
     ys = [y for points in drawn.values() for _, y in points]
     left, right, top, bottom = 56, width - 16, 16, height - 36
-    low_x, high_x = min(xs), max(max(xs), min(xs) + 1)
+    low_x, high_x = min(xs), max(*xs, min(xs) + 1)
     ticks_y = ticks(min(ys), max(ys))
-    low_y, high_y = min(ticks_y[0], min(ys)), max(ticks_y[-1], max(ys))
+    low_y, high_y = min(ticks_y[0], *ys), max(ticks_y[-1], *ys)
 
     def at(x: float, y: float) -> tuple[float, float]:
         px = left + (x - low_x) / (high_x - low_x) * (right - left)
