@@ -43,6 +43,7 @@ class Module:
 
 @dataclass(frozen=True)
 class Package:
+    folder: str  # tells apart two versions of one package
     megabytes: float
     imports: tuple[str, ...]
 
@@ -84,16 +85,22 @@ class Builder:
                 listed[module.name] = self._list(module)
             except golang.GoError as error:
                 failed[module.name] = str(error)
-        work, seen = {}, set[str]()
+        work: dict[str, float] = {}
+        compiled: set[str] = set()  # folders
+        fresh: dict[str, dict[str, float]] = {}  # what no earlier module compiles, in megabytes
         for module in modules:
             packages = listed.get(module.name, {})
-            fresh = sum(package.megabytes for key, package in packages.items() if key not in seen)
-            work[module.name] = fresh + LINK_MB * len(module.mains)
-            seen.update(packages)
-        cores = min(len(os.sched_getaffinity(0)), 8)  # linking and a few huge packages stay serial
+            fresh[module.name] = {
+                name: package.megabytes
+                for name, package in packages.items()
+                if package.folder not in compiled
+            }
+            work[module.name] = sum(fresh[module.name].values()) + LINK_MB * len(module.mains)
+            compiled.update(package.folder for package in packages.values())
+        cores = min(_cores(), 8)  # linking and a few huge packages stay serial
         guess = CPU_S_PER_MB / cores
         self._progress.say(
-            f"to compile: {sum(map(len, listed.values()))} packages on {cores} cores, "
+            f"to compile: {len(compiled)} packages on {cores} cores, "
             f"about {duration(sum(work.values()) * guess)} if nothing is in Go's cache yet"
         )
         for number, module in enumerate(modules, 1):
@@ -102,7 +109,13 @@ class Builder:
             later = sum(work[other.name] for other in modules[number:])
             estimate = Estimate(work[module.name], later, guess)
             label = f"[{number}/{len(modules)}]"
-            if why := self._compile(module, listed[module.name], estimate, label):
+            names = ", ".join(main.program for main in module.mains)
+            self._progress.say(f"{label} building {names}")
+            why = self._compile(module, listed[module.name], fresh[module.name], estimate, label)
+            self._progress.say(
+                f"{label} {'failed' if why else 'took'} {duration(estimate.elapsed)}"
+            )
+            if why:
                 failed[module.name] = why
         return failed
 
@@ -140,16 +153,20 @@ class Builder:
         for line in text.splitlines():
             name, folder, files, imports = line.split("\t")
             size = sum(_size(Path(folder, file)) for file in files.split(",") if file)
-            packages[name] = Package(size / 1e6, tuple(imports.split(",")))
+            packages[name] = Package(folder, size / 1e6, tuple(imports.split(",")))
         return packages
 
     def _compile(
-        self, module: Module, packages: dict[str, Package], estimate: Estimate, label: str
+        self,
+        module: Module,
+        packages: dict[str, Package],
+        fresh: dict[str, float],
+        estimate: Estimate,
+        label: str,
     ) -> str | None:
         """One `go build`; returns why it failed. What it did finish lies in `out` either way."""
         done: set[str] = set()
         errors: list[str] = []
-        names = ", ".join(main.program for main in module.mains)
 
         def on_line(line: str) -> None:
             if line in packages:
@@ -159,9 +176,9 @@ class Builder:
 
         def tick() -> None:
             linked = sum((self.out / main.written).exists() for main in module.mains)
-            estimate.done = sum(packages[name].megabytes for name in done) + LINK_MB * linked
+            estimate.done = sum(fresh.get(name, 0) for name in done) + LINK_MB * linked
             self._progress.tick(
-                f"{label} building {names}: {len(done)} of {len(packages)} packages, "
+                f"{label} {len(done)} of {len(packages)} packages, "
                 f"{duration(estimate.elapsed)} so far, about {duration(estimate.left())} left"
             )
 
@@ -170,7 +187,6 @@ class Builder:
         command += [*self._overlay(module), "-o", f"{self.out}{os.sep}"]
         command += [main.package for main in module.mains]
         code, _ = golang.run(command, module.path, self._env, on_line, tick)
-        self._progress.say(f"{label} {names}: {duration(estimate.elapsed)}")
         return golang.tail("\n".join(errors), 4) if code else None
 
     def collect(self, tool: Tool, into: Path) -> None:
@@ -192,6 +208,13 @@ class Builder:
                     copy = into / files.to / path.name
                     shutil.copyfile(path, copy)
                     copy.chmod(0o755 if files.to == "bin" else 0o644)
+
+
+def _cores() -> int:
+    """The cores that this process may use; macOS only knows how many there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _size(path: Path) -> int:

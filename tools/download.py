@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from tools.recipe import Release, Tool
 
 PROBE_S = 3.0  # an unreachable host costs this once a run: all hosts are probed side by side
-STALL_S = 20.0  # without a byte
+STALL_S = 10.0  # without a byte
 _ARCH = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
 
@@ -48,12 +48,8 @@ class Hosts:
             try:
                 request = urllib.request.Request(url, method="HEAD")
                 urllib.request.urlopen(request, timeout=PROBE_S).close()
-            except urllib.error.HTTPError as error:
-                # The host is there; 404 and the like belong to the file.
-                if error.code in {401, 403, 407, 451}:
-                    self._down[host] = f"{host} refuses: {error.code} {error.reason}"
-                else:
-                    self._down.pop(host, None)
+            except urllib.error.HTTPError:
+                self._down.pop(host, None)  # it answers; what it says belongs to the file
             except OSError as error:
                 self.mark_down(host, error)
             else:
