@@ -234,7 +234,9 @@ def _kubeconfig(cluster: gcp.container.Cluster, args: ClusterArgs) -> pulumi.Out
 
     if args.settings.control_plane == "dns":
         server = cluster.control_plane_endpoints_config.apply(
-            lambda config: (config.dns_endpoint_config and config.dns_endpoint_config.endpoint) or ""
+            lambda config: (
+                (config.dns_endpoint_config and config.dns_endpoint_config.endpoint) or ""
+            )
         )
         authority: pulumi.Output[str] = pulumi.Output.from_input("")
     else:

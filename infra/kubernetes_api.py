@@ -16,10 +16,10 @@ def established(kubeconfig: str) -> set[str]:
 
     load = cast("Any", config).new_client_from_config_dict
     api = cast("Any", client).ApiextensionsV1Api(load(json.loads(kubeconfig)))
-    found = api.list_custom_resource_definition(_request_timeout=20).items
+    found: list[Any] = api.list_custom_resource_definition(_request_timeout=20).items
     return {
         item.metadata.name
         for item in found
-        for condition in item.status.conditions or []
+        for condition in cast("list[Any]", item.status.conditions or [])
         if condition.type == "Established" and condition.status == "True"
     }

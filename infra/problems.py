@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
@@ -30,7 +30,7 @@ def problem(detail: ErrorDetails, model: type[BaseModel]) -> Problem:
         return unknown(key, value, siblings(path, model))
     if detail["type"] == "missing":
         return Problem(key, None, "must be given", f"pulumi config set --path '{key}' VALUE")
-    context = cast("dict[str, Any]", detail.get("ctx", {}))
+    context = detail.get("ctx", {})
     allowed = str(
         context["error"] if "error" in context else context.get("expected", detail["msg"])
     )
@@ -44,7 +44,7 @@ def problem(detail: ErrorDetails, model: type[BaseModel]) -> Problem:
 def _example(detail: ErrorDetails, allowed: str) -> str:
     if detail["type"] == "literal_error":
         return allowed.split("'")[1]
-    context = cast("dict[str, Any]", detail.get("ctx", {}))
+    context = detail.get("ctx", {})
     bound = context.get("ge", context.get("le"))
     return "VALUE" if bound is None else str(bound)
 
@@ -78,7 +78,7 @@ def _below(model: type[BaseModel], part: str) -> type[BaseModel]:
 def _group_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    groups = [_group_in(argument) for argument in getattr(annotation, "__args__", ())]
+    groups = [_group_in(argument) for argument in get_args(annotation)]
     return next((group for group in groups if group is not None), None)
 
 

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pulumi
-import pulumi.dynamic as dynamic
+from pulumi import dynamic
+
+from infra.schema import Settings
 
 RAY = ("rayclusters.ray.io", "rayjobs.ray.io")
 SECRET_SYNC = (
@@ -65,9 +67,9 @@ def wait_for(
             told = line
         if clock() - start > deadline:
             raise KindsNotServed(
-                f"{', '.join(missing)} not served after {deadline / 60:.0f} minutes{trouble}. Is the "
-                "cluster running, and its Ray operator add-on enabled? `kubectl get crd` and the "
-                "cluster's page in the console tell; then run `pulumi up` again."
+                f"{', '.join(missing)} not served after {deadline / 60:.0f} minutes{trouble}. Is "
+                "the cluster running, and its Ray operator add-on enabled? `kubectl get crd` and "
+                "the cluster's page in the console tell; then run `pulumi up` again."
             )
         sleep(pause)
 
@@ -82,14 +84,13 @@ class _Provider(dynamic.ResourceProvider):
         wait_for(lambda: established(kubeconfig), wanted, lambda line: print(line, flush=True))
         return dynamic.CreateResult(str(props["cluster"]), dict(props))
 
-    def diff(
-        self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]
-    ) -> dynamic.DiffResult:
+    def diff(self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]) -> dynamic.DiffResult:
         kinds = sorted(_olds.get("kinds", [])) != sorted(_news.get("kinds", []))
         cluster = _olds.get("cluster") != _news.get("cluster")
         # A kubeconfig that only got a new certificate is nothing to wait for again.
         return dynamic.DiffResult(
-            changes=kinds or cluster, replaces=["cluster"] if cluster else ["kinds"] if kinds else []
+            changes=kinds or cluster,
+            replaces=["cluster"] if cluster else ["kinds"] if kinds else [],
         )
 
 
@@ -113,3 +114,8 @@ class Kinds(dynamic.Resource, module="gemma", name="Kinds"):
     ) -> None:
         props = {"cluster": cluster, "kubeconfig": kubeconfig, "kinds": list(kinds)}
         super().__init__(_Provider(), name, props, opts)
+
+
+def kinds_for(settings: Settings) -> tuple[str, ...]:
+    """What the stack's objects need beyond Kubernetes' own kinds."""
+    return (*RAY, *SECRET_SYNC) if settings.hugging_face_secret else RAY

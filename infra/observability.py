@@ -1,0 +1,215 @@
+"""What to watch: metrics from the trainers' progress lines, a dashboard, alerts. All optional."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_gcp as gcp
+
+from infra import schema
+from infra.dashboard import layout
+
+PROGRESS = r"step \d+/\d+"
+"""What every progress line of a trainer holds: `step 12/180  loss 1.234  lr 2.0e-04  ...`."""
+
+NUMBER = r"([0-9.eE+-]+)"
+EXTRACTORS = {"loss": rf"loss {NUMBER}", "tokens_per_second": rf"{NUMBER} tok/s"}
+"""Log-based metrics and the pattern that takes their value from a progress line."""
+
+GAVE_UP = ("BackoffLimitExceeded", "DeadlineExceeded", "PodFailurePolicy")
+"""Events that Kubernetes' job controller writes when it does not try again."""
+
+RUN_LABEL = 'labels."k8s-pod/gemma_run/name"'
+"""Cloud Logging keeps pod labels under k8s-pod/, with the prefix's dots as underscores."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObservabilityArgs:
+    """
+    Attributes:
+        project: of the metrics and alerts.
+        name: what their names begin with.
+        cluster, namespace: whose pods are watched.
+        dashboard: make the dashboard.
+        alerts: which alerts, and who is told.
+        labels: for cost reports.
+    """
+
+    project: str
+    name: str
+    cluster: str
+    namespace: str
+    dashboard: bool
+    alerts: schema.Alerts
+    labels: dict[str, str]
+
+
+class Observability(pulumi.ComponentResource):
+    """Log-based metrics, dashboard and alert policies.
+
+    Attributes:
+        dashboard: id of the dashboard; None without one.
+    """
+
+    dashboard: pulumi.Output[str] | None
+
+    def __init__(
+        self, name: str, args: ObservabilityArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("gemma:infra:Observability", name, None, opts)
+        self._args = args
+        self._child = pulumi.ResourceOptions(parent=self)
+        self._pods = (
+            f'resource.type="k8s_container" AND resource.labels.cluster_name="{args.cluster}" '
+            f'AND resource.labels.namespace_name="{args.namespace}"'
+        )
+        metrics = {metric: self._metric(metric) for metric in EXTRACTORS} if self._wanted else {}
+        self.dashboard = None
+        if args.dashboard:
+            board = gcp.monitoring.Dashboard(
+                "dashboard",
+                project=args.project,
+                dashboard_json=json.dumps(
+                    layout(args.name, args.cluster, args.namespace, list(EXTRACTORS))
+                ),
+                opts=pulumi.ResourceOptions(parent=self, depends_on=list(metrics.values())),
+            )
+            self.dashboard = board.id
+        if args.alerts.enabled:
+            self._alerts(metrics)
+        self.register_outputs({"dashboard": self.dashboard})
+
+    @property
+    def _wanted(self) -> bool:
+        return self._args.dashboard or self._args.alerts.enabled
+
+    def _metric(self, metric: str) -> gcp.logging.Metric:
+        """A distribution of the values in the progress lines, by run."""
+        return gcp.logging.Metric(
+            metric,
+            name=f"{self._args.name}/{metric}",
+            project=self._args.project,
+            description=f"{metric} as the trainers log it",
+            filter=f'{self._pods} AND textPayload=~"{_escaped(PROGRESS)}"',
+            value_extractor=f'REGEXP_EXTRACT(textPayload, "{_escaped(EXTRACTORS[metric])}")',
+            label_extractors={"run": f"EXTRACT({RUN_LABEL})"},
+            metric_descriptor=gcp.logging.MetricMetricDescriptorArgs(
+                metric_kind="DELTA",
+                value_type="DISTRIBUTION",
+                unit="1",
+                labels=[gcp.logging.MetricMetricDescriptorLabelArgs(key="run")],
+            ),
+            opts=self._child,
+        )
+
+    def _alerts(self, metrics: dict[str, gcp.logging.Metric]) -> None:
+        channels = [
+            gcp.monitoring.NotificationChannel(
+                f"email-{index}",
+                project=self._args.project,
+                type="email",
+                display_name=f"{self._args.name} {email}",
+                labels={"email_address": email},
+                opts=self._child,
+            ).id
+            for index, email in enumerate(self._args.alerts.emails)
+        ]
+        self._policy("run-failed", _failed(self._args), channels, log_based=True)
+        if self._args.alerts.stalled_minutes:
+            metric = f"logging.googleapis.com/user/{self._args.name}/loss"
+            condition = _stalled(metric, self._args.alerts.stalled_minutes)
+            self._policy("run-stalled", condition, channels, after=list(metrics.values()))
+        if self._args.alerts.idle_minutes:
+            condition = _idle(self._args)
+            self._policy("gpus-idle", condition, channels)
+
+    def _policy(
+        self,
+        what: str,
+        condition: gcp.monitoring.AlertPolicyConditionArgs,
+        channels: list[pulumi.Output[str]],
+        *,
+        log_based: bool = False,
+        after: list[gcp.logging.Metric] | None = None,
+    ) -> None:
+        # Google demands a pause between notifications for log-based conditions, and only there.
+        pause = gcp.monitoring.AlertPolicyAlertStrategyNotificationRateLimitArgs(period="300s")
+        gcp.monitoring.AlertPolicy(
+            what,
+            project=self._args.project,
+            display_name=f"{self._args.name}: {what.replace('-', ' ')}",
+            combiner="OR",
+            conditions=[condition],
+            notification_channels=channels,
+            alert_strategy=gcp.monitoring.AlertPolicyAlertStrategyArgs(
+                auto_close="3600s", notification_rate_limit=pause if log_based else None
+            ),
+            user_labels=self._args.labels,
+            opts=pulumi.ResourceOptions(parent=self, depends_on=after),
+        )
+
+
+def _failed(args: ObservabilityArgs) -> gcp.monitoring.AlertPolicyConditionArgs:
+    """The Job of a run gave up: of a text run its own, of a RayJob the one that submits it."""
+    reasons = " OR ".join(f'"{reason}"' for reason in GAVE_UP)
+    return gcp.monitoring.AlertPolicyConditionArgs(
+        display_name="a run failed for good",
+        condition_matched_log=gcp.monitoring.AlertPolicyConditionConditionMatchedLogArgs(
+            filter=f'log_id("events") AND resource.labels.cluster_name="{args.cluster}" '
+            f'AND jsonPayload.involvedObject.namespace="{args.namespace}" '
+            'AND jsonPayload.involvedObject.kind="Job" '
+            f"AND jsonPayload.reason=({reasons})",
+            label_extractors={"job": "EXTRACT(jsonPayload.involvedObject.name)"},
+        ),
+    )
+
+
+def _stalled(metric: str, minutes: int) -> gcp.monitoring.AlertPolicyConditionArgs:
+    """A series that existed and got no point for so long; one that never began does not count."""
+    return gcp.monitoring.AlertPolicyConditionArgs(
+        display_name=f"no training step for {minutes} minutes",
+        condition_absent=gcp.monitoring.AlertPolicyConditionConditionAbsentArgs(
+            filter=f'resource.type="k8s_container" AND metric.type="{metric}"',
+            duration=f"{minutes * 60}s",
+            aggregations=[
+                gcp.monitoring.AlertPolicyConditionConditionAbsentAggregationArgs(
+                    alignment_period="60s",
+                    per_series_aligner="ALIGN_COUNT",
+                    cross_series_reducer="REDUCE_SUM",
+                    group_by_fields=["metric.label.run"],
+                )
+            ],
+        ),
+    )
+
+
+def _idle(args: ObservabilityArgs) -> gcp.monitoring.AlertPolicyConditionArgs:
+    """GKE's own duty cycle of allocated accelerators, under 1 % for so long."""
+    minutes = args.alerts.idle_minutes
+    return gcp.monitoring.AlertPolicyConditionArgs(
+        display_name=f"GPUs allocated and idle for {minutes} minutes",
+        condition_threshold=gcp.monitoring.AlertPolicyConditionConditionThresholdArgs(
+            filter='resource.type="k8s_container" AND '
+            'metric.type="kubernetes.io/container/accelerator/duty_cycle" AND '
+            f'resource.label.cluster_name="{args.cluster}" AND '
+            f'resource.label.namespace_name="{args.namespace}"',
+            comparison="COMPARISON_LT",
+            threshold_value=1,
+            duration=f"{minutes * 60}s",
+            aggregations=[
+                gcp.monitoring.AlertPolicyConditionConditionThresholdAggregationArgs(
+                    alignment_period="60s",
+                    per_series_aligner="ALIGN_MEAN",
+                    cross_series_reducer="REDUCE_MEAN",
+                    group_by_fields=["resource.label.pod_name"],
+                )
+            ],
+        ),
+    )
+
+
+def _escaped(pattern: str) -> str:
+    """A pattern inside the quotes of Cloud Logging's query language."""
+    return pattern.replace("\\", "\\\\").replace('"', '\\"')
