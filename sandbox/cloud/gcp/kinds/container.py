@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 from ..check import matches, one_of
@@ -175,7 +175,7 @@ class Cluster(Kind):
         if world.folder is not None:
             addons = record.inputs.get("addonsConfig") or {}
             ray = any(item.get("enabled") for item in addons.get("rayOperatorConfigs") or [])
-            told = {"id": record.id, "name": record.inputs["name"], "ray_operator": ray}
+            told = {"id": record.id, "name": record.inputs["name"], "ray": ray}
             write_atomically(world.folder / "cluster.json", json.dumps(told))
 
     def deleting(self, record: Record, world: World) -> None:
@@ -190,12 +190,11 @@ class Cluster(Kind):
 
 def api_server(world: World) -> tuple[str, str]:
     """Address (HOST:PORT) and base64 CA certificate of the API server that plays the cluster's."""
-    path = (world.folder.parent if world.folder else Path()) / "kube" / "endpoint.json"
-    try:
-        endpoint = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    endpoint = world.store.fact("api-server")
+    if world.folder is None or endpoint is None:
         return "198.51.100.1", "bm8gc2VydmVy"  # a documentation address: there is no server
-    return endpoint["endpoint"], endpoint["ca"]
+    authority = (world.folder.parent / "pki" / "ca.crt").read_bytes()
+    return endpoint, base64.b64encode(authority).decode()
 
 
 def node_account(inputs: Values) -> str | None:

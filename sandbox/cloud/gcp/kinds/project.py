@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from ...registry import Registry
 from ..check import matches
 from ..errors import CloudError, already_exists, bad_request
 from ..store import Record, Values
@@ -99,6 +100,10 @@ class Repository(Kind):
 
     def generated(self, inputs: Values, world: World, id_: str) -> Values:
         return {"createTime": now()}
+
+    def deleting(self, record: Record, world: World) -> None:
+        if world.folder is not None:
+            Registry(world.folder.parent).remove(record.id)
 
 
 class Secret(Kind):
