@@ -78,7 +78,7 @@ bench: venv system ## Print speed and memory as ratios
 	@$(VENV)/bin/pytest -q -s tests/bench --override-ini python_files='*.py'
 
 goldens: venv ## Renew the golden manifests
-	@GOLDENS=write $(VENV)/bin/pytest -q tests/unit -k golden
+	@GEMMA_UPDATE_GOLDENS=1 $(VENV)/bin/pytest -q tests/unit/test_workloads_goldens.py
 
 reference: venv ## Write docs/configuration.md anew from the settings
 	@$(PY) -m infra.reference
@@ -89,7 +89,7 @@ preview: venv ## Show what `make up` would change
 
 preview-diff: venv system ## Show what this tree changes against BASE=<git ref>, as a pull request comment
 	@$(PYTHON) -m tools preview
-	@$(PY) -m review "$${BASE:-$(BASE)}"
+	@$(PY) -m review "$(BASE)"
 
 up: venv ## Create or change the stack
 	@$(PULUMI) up --stack $(STACK)
@@ -97,7 +97,7 @@ up: venv ## Create or change the stack
 destroy: venv ## Delete everything that the stack made
 	@$(PULUMI) destroy --stack $(STACK)
 
-status: venv ## Show each run: phase, node, and why it waits
+status: venv ## Show each run: phase, node, and in words why it waits
 	@$(IN_ENV) $(PY) -m workloads.status
 
 logs: venv ## Follow a run's logs: make logs RUN=vision
