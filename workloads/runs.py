@@ -74,7 +74,7 @@ class Run:
     Attributes:
         name: its key in `gemma:runs`.
         workload: the trainer that it names.
-        id: ten hex digits, the hash of its content.
+        id: ten hex digits, a hash of its content.
         accelerator: the row of the accelerators table.
         placement: where its worker pods land and what they take.
         nodes: worker machines.
@@ -285,8 +285,11 @@ def plan(
 
 
 def _digest(content: Sequence[Any]) -> str:
+    """Ten hex digits, the first a letter: as a YAML value 12e4567890 would be a number."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:10]
+    digits = hashlib.sha256(text.encode()).hexdigest()
+    match = re.search(r"[a-f][0-9a-f]{9}", digits)
+    return match[0] if match else "a" + digits[:9]
 
 
 def disk_gib(config: Mapping[str, Any]) -> int:

@@ -1,0 +1,114 @@
+"""Every manifest, for every accelerator and capacity, against the real API server and CRDs.
+
+The namespace enforces Pod Security's `restricted` profile, and unknown fields are errors.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.engine.simulation import NAMESPACE, Simulation, manifests, runs_of, wait_until
+from workloads.accelerators import ACCELERATORS
+from workloads.network_policy import spec
+
+OWNED = "projects/owner-project/reservations/r1/reservationBlocks/b1"
+CASES = [(row.name, capacity) for row in ACCELERATORS.values() for capacity in row.capacities]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with Simulation(tmp_path_factory.mktemp("admission")) as simulation:
+        yield simulation
+
+
+def test_every_manifest_is_admitted(cluster):
+    runs = {
+        "vision": {"workload": "gemma3-vision", "nodes": 2},
+        "elastic": {"workload": "gemma3-vision", "nodes": 3, "min_nodes": 1},
+        "queued": {"workload": "gemma3-vision", "queue": "gpus"},
+        "shared": {"workload": "gemma3-vision", "cluster": "lab"},
+        "text": {"workload": "gemma4-text"},
+        "wide": {"workload": "gemma4-text", "nodes": 2, "queue": "gpus"},
+    }
+    bodies = []
+    for number, (accelerator, capacity) in enumerate(CASES):
+        asked = {f"{name}-{number}": run for name, run in runs.items()}
+        keys = {"accelerator": accelerator, "capacity": capacity}
+        keys["reservation"] = OWNED if capacity == "reservation" else None
+        bodies += itertools.chain.from_iterable(map(manifests, runs_of(asked, **keys)))
+    assert len(bodies) > 6 * len(CASES)
+    cluster.apply(*bodies, dry_run=True)
+
+
+def test_every_pod_template_passes_restricted(cluster):
+    """A Job's or RayJob's template is only warned about, so its pods are created themselves."""
+    pods = []
+    runs = {
+        "vision": {"workload": "gemma3-vision", "nodes": 3, "min_nodes": 1},
+        "wide": {"workload": "gemma4-text", "nodes": 2},
+    }
+    for run in runs_of(runs):
+        for body in manifests(run):
+            for number, template in enumerate(templates(body)):
+                pod_spec = {"restartPolicy": "Never", **template["spec"]}
+                meta = {"name": f"{run.name}-{number}", "namespace": NAMESPACE}
+                pods.append({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": pod_spec})
+    assert len(pods) == 4  # head, worker, submitter, trainer
+    cluster.apply(*pods, dry_run=True)
+
+
+def test_the_operators_own_pods_pass_restricted(cluster):
+    """KubeRay adds init containers, an autoscaler and /dev/shm to what we declare."""
+    cluster.add_nodes(1, labels={"cloud.google.com/reservation-name": "r1",
+                                 "cloud.google.com/reservation-affinity": "specific"})  # fmt: skip
+    run = {"workload": "gemma3-vision", "nodes": 2, "min_nodes": 1}
+    (elastic,) = runs_of({"elastic": run})
+    cluster.apply(*manifests(elastic))
+    pods = wait_until("head and one worker", lambda: len(found := cluster.pods()) == 2 and found)
+    names = {container["name"] for pod in pods for container in pod["spec"]["containers"]}
+    assert names == {"ray-head", "autoscaler", "ray-worker"}
+    mounts = {
+        mount["mountPath"]
+        for pod in pods
+        for container in pod["spec"]["containers"]
+        for mount in container["volumeMounts"]
+    }
+    assert {"/tmp", "/dev/shm", "/scratch", "/etc/gemma"} <= mounts
+
+
+def test_network_policy_is_admitted(cluster):
+    cluster.apply(
+        {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": {"name": "runs", "namespace": NAMESPACE},
+            "spec": spec(),
+        },
+        dry_run=True,
+    )
+
+
+def test_restricted_is_really_enforced(cluster):
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "root", "namespace": NAMESPACE},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+    with pytest.raises(Exception, match="violates PodSecurity"):
+        cluster.apply(pod, dry_run=True)
+
+
+def templates(body):
+    """The pod templates in a manifest."""
+    if isinstance(body, dict):
+        if "containers" in body.get("spec", {}):
+            yield body
+        else:
+            for value in body.values():
+                yield from templates(value)
+    elif isinstance(body, list):
+        for value in body:
+            yield from templates(value)
