@@ -205,7 +205,7 @@ def _kubeconfig(cluster: gcp.container.Cluster, args: ClusterArgs) -> pulumi.Out
     """One context whose user asks gke-gcloud-auth-plugin (pulumi-kubernetes#3369)."""
 
     def render(values: list[str]) -> str:
-        server, authority = values
+        _, server, authority = values
         # The DNS endpoint has a public certificate; the cluster's own authority did not sign it.
         trust = {"certificate-authority-data": authority} if authority else {}
         user = {
@@ -242,4 +242,5 @@ def _kubeconfig(cluster: gcp.container.Cluster, args: ClusterArgs) -> pulumi.Out
     else:
         server = cluster.endpoint
         authority = cluster.master_auth.apply(lambda auth: auth.cluster_ca_certificate or "")
-    return pulumi.Output.all(server, authority).apply(render)
+    # With the id, all of it is unknown until the cluster exists.
+    return pulumi.Output.all(cluster.id, server, authority).apply(render)

@@ -6,12 +6,17 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast, get_args
 
+import pulumi
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from training.common.config import Problem, closest
+from training.common.config import ConfigError, Problem, closest
 
 NAMESPACE = "gemma"
+
+
+class StackConfigError(ConfigError, pulumi.RunError):
+    """A `ConfigError` that Pulumi prints as it is, without a traceback of the program."""
 
 
 def key_of(detail: ErrorDetails) -> str:

@@ -9,8 +9,9 @@ import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 
+from infra.problems import StackConfigError
 from infra.schema import Settings
-from training.common.config import ConfigError, Problem
+from training.common.config import Problem
 
 SECRET = "hugging-face-token"
 KEY = "token"
@@ -127,7 +128,7 @@ def require_token(settings: Settings) -> None:
     A preview only warns, since a pull request is previewed without secrets.
 
     Raises:
-        ConfigError: in `pulumi up`, when a run takes its model or data from the Hugging Face Hub.
+        StackConfigError: in `pulumi up`, when a run takes its model or data from the Hugging Face Hub.
     """
     if settings.hugging_face_token is not None or settings.hugging_face_secret:
         return
@@ -141,9 +142,9 @@ def require_token(settings: Settings) -> None:
         "pulumi config set --secret {key}",
     )
     if pulumi.runtime.is_dry_run():
-        pulumi.log.warn(f"`pulumi up` will stop here: {ConfigError([problem])}")
+        pulumi.log.warn(f"`pulumi up` will stop here.\n\n{problem}")
     else:
-        raise ConfigError([problem])
+        raise StackConfigError([problem])
 
 
 def _uses_hub(trainer: dict[str, Any]) -> bool:

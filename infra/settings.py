@@ -1,6 +1,6 @@
 """Reads the stack's configuration: the only reader of Pulumi's config.
 
-Every problem is collected before one `ConfigError` is raised, so a user mends a configuration in
+Every problem is collected before one error is raised, so a user mends a configuration in
 one go and nothing is created from half of it.
 """
 
@@ -16,9 +16,9 @@ from pulumi.runtime import config as pulumi_config
 from pydantic import ValidationError
 
 from infra.fields import BUCKET, PROJECT, REGION, ZONE
-from infra.problems import NAMESPACE, key_of, problem, unknown, without
+from infra.problems import NAMESPACE, StackConfigError, key_of, problem, unknown, without
 from infra.schema import ENVIRONMENTS, Settings
-from training.common.config import ConfigError, Problem, merge
+from training.common.config import Problem, merge
 
 TOKEN = f"{NAMESPACE}:huggingFaceToken"
 SECRET = f"{NAMESPACE}:huggingFaceSecret"
@@ -35,7 +35,7 @@ def load_settings(rules: Sequence[Rule] = ()) -> Settings:
         rules: further checks of the whole, such as `workloads.problems`.
 
     Raises:
-        ConfigError: with the problems of every key and of every rule.
+        StackConfigError: with the problems of every key and of every rule.
     """
     values = _stack_config()
     given, problems = _decode(values)
@@ -55,7 +55,7 @@ def load_settings(rules: Sequence[Rule] = ()) -> Settings:
         for rule in (_network_problems, _bucket_problems, *rules):
             problems += rule(settings)
     if problems or settings is None:
-        raise ConfigError(problems)
+        raise StackConfigError(problems)
     return settings
 
 
