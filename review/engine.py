@@ -82,12 +82,13 @@ QUIET = ("--non-interactive", "--color", "never")
 
 
 def _select(surroundings: Surroundings, folder: Path, stack: str) -> None:
-    """Selects the stack, which is made if need be, and leaves the settings file as it was."""
-    settings = folder / f"Pulumi.{stack}.yaml"
-    text = settings.read_text()
+    """Selects the stack, which is made if need be, and encrypts the placeholders of its secrets."""
     surroundings.run(["pulumi", "stack", "select", "--create", stack], cwd=folder, check=True)
-    salt = [line for line in settings.read_text().splitlines() if line.startswith("encryptionsalt")]
-    settings.write_text("\n".join([*salt, text]))
+    secrets = program.placeholders(folder, stack)
+    if secrets:
+        pairs = [part for key in secrets for part in ("--secret", f"{key}={program.PLACEHOLDER}")]
+        command = ["pulumi", "config", "set-all", "--stack", stack, "--path", *pairs]
+        surroundings.run(command, cwd=folder, check=True)
 
 
 def _forget(surroundings: Surroundings, folder: Path, stack: str) -> None:

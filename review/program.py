@@ -12,6 +12,8 @@ from typing import Any, cast
 
 import yaml
 
+from review import values
+
 #: Stands where a secret stands: a preview needs some text, and never the real one.
 PLACEHOLDER = "hf_placeholder"
 TOKEN, TOKEN_ELSEWHERE = "gemma:huggingFaceToken", "gemma:huggingFaceSecret"
@@ -72,6 +74,13 @@ def prepare(folder: Path, stack: str) -> None:
     path = folder / f"Pulumi.{stack}.yaml"
     loaded: Any = (yaml.safe_load(path.read_text()) or {}) if path.exists() else {}
     path.write_text(yaml.safe_dump(without_secrets(cast(dict[str, Any], loaded))))
+
+
+def placeholders(folder: Path, stack: str) -> list[str]:
+    """Keys, as `pulumi config set --path` takes them, whose values are still to be encrypted."""
+    loaded: Any = yaml.safe_load((folder / f"Pulumi.{stack}.yaml").read_text())
+    config = cast(dict[str, Any], loaded.get("config") or {})
+    return [path for path, value in values.flatten(config) if value == PLACEHOLDER]
 
 
 def without_secrets(settings: dict[str, Any]) -> dict[str, Any]:

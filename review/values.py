@@ -70,7 +70,7 @@ def flatten(value: object, path: str = "") -> Iterator[tuple[str, object]]:
 
 
 def _join(path: str, key: str) -> str:
-    if not key.replace("_", "").replace("-", "").isalnum():  # ConfigMap files, annotation keys
+    if not all(c.isalnum() or c in "_-:" for c in key):  # ConfigMap files, annotation keys
         return f'{path}["{key}"]'
     return f"{path}.{key}" if path else key
 

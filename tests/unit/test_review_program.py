@@ -99,6 +99,8 @@ def test_no_secret_reaches_the_preview(tmp_path: Path) -> None:
     assert config["gcp:region"] == "us-central1"
     assert config["gemma:alerts"] == {"email": program.PLACEHOLDER, "minutes": 10}
     assert config["gemma:huggingFaceToken"] == program.PLACEHOLDER
+    keys = ["gemma:alerts.email", "gemma:huggingFaceToken", "gemma:list[0]"]
+    assert program.placeholders(tmp_path, "dev") == keys
 
 
 def test_a_token_that_is_not_committed_gets_a_placeholder() -> None:
