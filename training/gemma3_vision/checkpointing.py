@@ -1,0 +1,104 @@
+"""Checkpoints of the trainer through Ray Train's storage: complete or not there, resumed exactly.
+
+    <run folder>/checkpoints/step-000020/...            the trainer's own files, RNG of every rank
+    <run folder>/checkpoints/step-000020/manifest.json  sizes and SHA-256 of them, written last
+
+Ray Train runs the upload in a thread of rank 0 (the step goes on) and registers the checkpoint with
+its controller. Which one a worker resumes from, and which ones are kept, is decided by the manifests
+alone: Ray's register lags behind by a poll, so that a worker killed after a report would lose a
+checkpoint, and Ray counts a folder as one whatever it holds.
+"""
+
+import random
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from training.common.checkpoints import Checkpoints
+
+
+class RayCheckpoints(TrainerCallback):
+    """Hands each saved checkpoint to Ray Train; every rank takes part, rank 0 uploads.
+
+    Args:
+        store: the run's checkpoints.
+    """
+
+    def __init__(self, store: Checkpoints) -> None:
+        self.store = store
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        import torch.distributed as dist
+        from ray import train
+
+        local = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        # Each rank wrote its own RNG file on its own disk; rank 0 uploads them all, or dropout on
+        # the other nodes would differ after a resume.
+        states: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(states, rng_state())
+        metrics = {"step": state.global_step, "epoch": state.epoch}
+        if not state.is_world_process_zero:
+            train.report(metrics, checkpoint_upload_mode=train.CheckpointUploadMode.ASYNC)
+            return
+        for rank, value in enumerate(states):
+            write_rng(local, rank, len(states), value)
+        train.report(
+            metrics,
+            checkpoint=train.Checkpoint.from_directory(str(local)),
+            checkpoint_dir_name=f"step-{state.global_step:06d}",
+            checkpoint_upload_mode=train.CheckpointUploadMode.ASYNC,
+            checkpoint_upload_fn=self._upload,
+            delete_local_checkpoint_after_upload=True,
+        )
+
+    def _upload(self, checkpoint: Any, name: str) -> Any:
+        from ray import train
+
+        self.store.upload(checkpoint.path, int(name.removeprefix("step-")))
+        storage = train.get_context().get_storage()
+        return train.Checkpoint(
+            f"{storage.experiment_fs_path}/{name}", filesystem=storage.storage_filesystem
+        )
+
+
+def rng_state() -> dict[str, Any]:
+    """This process's random states, in the form that transformers' Trainer saves."""
+    import numpy as np
+    import torch
+
+    found: dict[str, Any] = {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),
+        "cpu": torch.random.get_rng_state(),
+    }
+    if torch.cuda.is_available():
+        found["cuda"] = torch.cuda.random.get_rng_state_all()
+    return found
+
+
+def write_rng(folder: Path, rank: int, world: int, state: dict[str, Any]) -> None:
+    """Write a rank's random state where the Trainer looks for it."""
+    import torch
+
+    torch.save(state, folder / ("rng_state.pth" if world == 1 else f"rng_state_{rank}.pth"))
+
+
+def restore(store: Checkpoints, local: Path, rank: int, local_rank: int) -> Path | None:
+    """The newest complete checkpoint in a local folder, the same on every rank, or None.
+
+    Rank 0 chooses and tells the others; one process of each node downloads.
+    """
+    import torch.distributed as dist
+
+    chosen: list[Any] = [store.restore(local) if rank == 0 else None]
+    dist.broadcast_object_list(chosen, src=0)
+    checkpoint = chosen[0]
+    if checkpoint is None:
+        return None
+    if local_rank == 0 and rank != 0:
+        store.download(checkpoint, local)
+    dist.barrier()
+    return local

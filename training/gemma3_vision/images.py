@@ -1,0 +1,73 @@
+"""Any picture as the RGB that the model's image processor expects."""
+
+import io
+import warnings
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, ImageOps
+
+# Pillow's own limit is lifted: data.max_pixels comes before any pixel is decoded.
+Image.MAX_IMAGE_PIXELS = None
+
+
+class BadPicture(ValueError):
+    """A picture that cannot be used; its text says why."""
+
+
+def decode(value: Any, *, folder: Path | None = None, max_pixels: int) -> Image.Image:
+    """The picture in RGB, upright, on white where it is transparent; the first frame if animated.
+
+    Args:
+        value: what a data set's column holds: `{"bytes", "path"}`, bytes, a path or a picture.
+        folder: where relative paths start.
+        max_pixels: the largest width x height that is decoded.
+
+    Raises:
+        BadPicture: no picture, not a picture, cut off, or too large.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow warns of odd but readable EXIF and palettes
+            picture = _open(value, folder)
+            width, height = picture.size
+            if width * height > max_pixels:
+                raise BadPicture(f"{width} x {height} pixels, more than data.max_pixels")
+            if width * height == 0:
+                raise BadPicture("no pixels")
+            picture.draft("RGB", (1024, 1024))  # JPEG: decode at a fraction of a large size
+            picture.seek(0)
+            picture.load()
+            return _rgb(ImageOps.exif_transpose(picture))
+    except BadPicture:
+        raise
+    except Exception as error:  # Pillow's decoders raise a dozen types for a broken file
+        raise BadPicture(f"not a readable picture ({type(error).__name__}: {error})") from error
+
+
+def _open(value: Any, folder: Path | None) -> Image.Image:
+    if isinstance(value, dict):
+        value = value.get("bytes") or value.get("path")
+    if isinstance(value, bytes | bytearray):
+        return Image.open(io.BytesIO(value))
+    if isinstance(value, str | Path) and str(value):
+        path = Path(value)
+        return Image.open(path if folder is None else folder / path)
+    if isinstance(value, Image.Image):
+        return value
+    raise BadPicture("no picture")
+
+
+def _rgb(picture: Image.Image) -> Image.Image:
+    if picture.mode.startswith(("I", "F")):
+        # 16 and 32 bit grey: Pillow's own conversion clips at 255 and would leave a white square.
+        low, high = picture.convert("F").getextrema()
+        top = 65535.0 if picture.mode.startswith("I") and high > 255 else 255.0
+        if picture.mode == "F" and high <= 1.0 and low >= 0.0:
+            top = 1.0
+        picture = picture.convert("F").point(lambda level: level * (255.0 / top)).convert("L")
+    if "A" in picture.getbands() or "transparency" in picture.info:
+        picture = picture.convert("RGBA")
+        white = Image.new("RGBA", picture.size, "white")
+        picture = Image.alpha_composite(white, picture)
+    return picture.convert("RGB")

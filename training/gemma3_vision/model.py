@@ -1,0 +1,82 @@
+"""The quantised model, its processor and its adapter."""
+
+from pathlib import Path
+from typing import Any
+
+from training.common.config import ConfigError, Problem
+from training.gemma3_vision.config import Config
+
+
+def check_device(device: str) -> None:
+    """Fail at once where the GPU that the run asks for is not seen.
+
+    Raises:
+        ConfigError: device is cuda and torch sees none, or one without bfloat16.
+    """
+    import torch
+
+    if device != "cuda":
+        return
+    if not torch.cuda.is_available():
+        allowed = f"cuda where a GPU is seen (torch {torch.__version__} sees none), or cpu"
+        raise ConfigError([Problem("trainer.run.device", device, allowed)])
+    if not torch.cuda.is_bf16_supported(including_emulation=False):
+        allowed = f"a GPU with bfloat16; {torch.cuda.get_device_name()} has none"
+        raise ConfigError([Problem("trainer.run.device", device, allowed)])
+
+
+def load_base(config: Config, folder: Path, *, quantized: bool = True) -> Any:
+    """The base model on this worker's device, quantised as configured.
+
+    Args:
+        config: the run's configuration.
+        folder: local folder with the weights.
+        quantized: False loads them in model.dtype, for merging.
+    """
+    import torch
+    from transformers import AutoModelForImageTextToText, BitsAndBytesConfig
+
+    wanted = config.quantization
+    bits = wanted.get("load_in_4bit") or wanted.get("load_in_8bit")
+    quantization = BitsAndBytesConfig(**wanted) if quantized and bits else None
+    device = {"": "cpu"} if config.run.device == "cpu" else {"": torch.cuda.current_device()}
+    return AutoModelForImageTextToText.from_pretrained(
+        folder,
+        dtype=getattr(torch, config.model.dtype),
+        attn_implementation=config.model.attn_implementation,
+        quantization_config=quantization,
+        device_map=device,  # the whole model on each worker's own device, never `auto`
+    )
+
+
+def load_processor(folder: Path) -> Any:
+    """Tokenizer, image processor and chat template."""
+    from transformers import AutoProcessor
+
+    return AutoProcessor.from_pretrained(folder)
+
+
+def adapter_config(config: Config) -> Any:
+    """PEFT's LoraConfig from the section `lora`."""
+    from peft import LoraConfig
+
+    values = {k: list(v) if isinstance(v, tuple) else v for k, v in config.lora.items()}
+    return LoraConfig(task_type="CAUSAL_LM", **values)
+
+
+def keep_full_precision(model: Any) -> None:
+    """Bring the trained weights back to fp32, which PEFT gave them and TRL takes away.
+
+    TRL casts the adapter of a quantised model to bf16, where an update below 1/256 of a weight is
+    lost; they are under 1 % of the weights, and autocast still multiplies in bf16.
+    """
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
+
+
+def adapted_modules(model: Any) -> list[str]:
+    """Full names of the layers that carry an adapter."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    return [name for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)]

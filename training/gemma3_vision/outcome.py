@@ -1,0 +1,168 @@
+"""What a run leaves in its folder, and the proof that the adapter there is the one trained."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from training.common import record, report
+from training.common.metrics import METRICS, read_metrics
+from training.common.storage import Folder
+from training.gemma3_vision.config import Config
+from training.gemma3_vision.data import Split
+from training.gemma3_vision.evaluate import Measured
+from training.gemma3_vision.failures import Hopeless
+
+LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def assert_same(value: str, what: str) -> None:
+    """Fail where the ranks disagree about `value`."""
+    import torch.distributed as dist
+
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    if len(set(values)) > 1:
+        raise RuntimeError(f"the workers do not agree on {what}: {values}")
+
+
+def announce(trainer: Any, split: Split, newest: Path | None) -> None:
+    """Say what is about to happen, on stderr."""
+    trained = sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)
+    start = f"resuming at step {step_of(newest)}" if newest else "starting at step 0"
+    print(
+        f"{len(split.train)} rows to train on, {len(split.held_out)} held out, "
+        f"{trained:,} trained parameters, {start}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def step_of(checkpoint: Path | None) -> int:
+    """The optimizer step at which a local checkpoint was saved; 0 where there is none."""
+    if checkpoint is None:
+        return 0
+    state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+    return int(state["global_step"])
+
+
+def save(model: Any, processor: Any, config: Config, local: Path) -> None:
+    """Write adapter and processor, and copy them to the run's folder."""
+    settings = model.peft_config["default"]
+    settings.base_model_name_or_path = config.model.model_name_or_path  # not this pod's cache
+    settings.revision = config.model.model_revision
+    model.save_pretrained(local)
+    processor.save_pretrained(local)
+    Folder(config.run.output_dir).upload(local, "adapter")
+
+
+def verify(resolved: Mapping[str, Any], measured: Measured, scratch: Path) -> dict[str, Any]:
+    """Load the adapter from the run's folder in a fresh process and compare what it says.
+
+    Raises:
+        Hopeless: the reloaded adapter differs from the trained one, or does nothing.
+    """
+    request = scratch / "verify.json"
+    request.write_text(
+        json.dumps({"config": dict(resolved), "expected": measured.probe}), encoding="utf-8"
+    )
+    environment = {k: v for k, v in os.environ.items() if k not in LAUNCHER}
+    done = subprocess.run(
+        [sys.executable, "-m", "training.gemma3_vision.verify", str(request)],
+        env=environment,
+        cwd=Path(__file__).parents[2],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    lines = done.stdout.splitlines()
+    if done.returncode != 0 or not lines:
+        raise Hopeless(f"the adapter could not be verified:\n{done.stdout}{done.stderr[-4000:]}")
+    found: dict[str, Any] = json.loads(lines[-1])
+    print(f"reloaded from the bucket: {lines[-1]}", file=sys.stderr, flush=True)
+    return found
+
+
+def publish(
+    config: Config,
+    scratch: Path,
+    split: Split,
+    measured: Measured,
+    facts: Mapping[str, Any],
+) -> None:
+    """Write evaluation.json, report.html, TensorBoard's files and, last, result.json."""
+    folder = Folder(config.run.output_dir)
+    folder.write("evaluation.json", json.dumps(measured.summary, indent=2) + "\n")
+    lines = read_metrics(scratch)
+    if (scratch / METRICS).is_file():
+        folder.upload(scratch / METRICS, METRICS)
+    if (scratch / "tensorboard").is_dir():
+        folder.upload(scratch / "tensorboard", "tensorboard")
+    folder.write("report.html", page(config, lines, split, measured, facts))
+    numbers = {name: part["held_out_loss"] for name, part in measured.summary.items()}
+    record.finish(
+        folder,
+        vars(config.run),
+        {**facts, "data_fingerprint": split.fingerprint, "held_out_loss": numbers},
+    )
+
+
+def page(
+    config: Config,
+    lines: list[dict[str, Any]],
+    split: Split,
+    measured: Measured,
+    facts: Mapping[str, Any],
+) -> str:
+    """The report: loss curve, numbers of both models, pictures with the texts side by side."""
+    summary = measured.summary
+    tuned, base = summary["tuned"], summary.get("base")
+
+    def against(key: str) -> str:
+        return f"untuned {base[key]:g}" if base else ""
+
+    headlines = [
+        report.Headline("Held-out loss", f"{tuned['held_out_loss']:.3f}", against("held_out_loss")),
+        report.Headline("ROUGE-L", f"{tuned['rouge_l']:.3f}", against("rouge_l")),
+        report.Headline("chrF", f"{tuned['chrf']:.1f}", against("chrf")),
+        report.Headline("Well-formed", f"{tuned['well_formed']:.0%}", against("well_formed")),
+    ]
+    samples = []
+    for index in range(min(config.evaluation.samples, len(measured.tuned))):
+        row = split.held_out[index]
+        untuned = measured.base[index] if measured.base is not None else "not run"
+        samples.append(
+            [
+                report.picture(thumbnail(row["images"][0]), alt=f"row {row['row']}"),
+                row["completion"][0]["content"],
+                untuned,
+                measured.tuned[index],
+            ]
+        )
+    table = report.Section(
+        "Held-out products",
+        ["Picture", "Reference", "Untuned", "Tuned"],
+        samples,
+        note="Products that were never trained on, described by both models from the same prompt.",
+    )
+    return report.page(
+        f"{config.run.workload or 'gemma3-vision'}: {config.run.name}",
+        f"{config.model.model_name_or_path}, QLoRA on {config.data.dataset_name}",
+        headlines=headlines,
+        curves={"train": [(line["step"], line["loss"]) for line in lines if "loss" in line]},
+        sections=[table],
+        facts={**facts, **record.versions()},
+    )
+
+
+def thumbnail(picture: Any, side: int = 256) -> bytes:
+    """PNG bytes of the picture, at most `side` pixels in each direction."""
+    small = picture.copy()
+    small.thumbnail((side, side))
+    buffer = io.BytesIO()
+    small.save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()

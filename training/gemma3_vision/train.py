@@ -1,0 +1,212 @@
+"""Fine-tune Gemma 3 to describe products from their pictures: QLoRA, on Ray Train.
+
+    python -m training.gemma3_vision.train --config run.yaml
+
+The driver joins the Ray cluster that it finds, or starts one on this machine, and runs `work` in
+one process a GPU. Started again, it resumes from the newest complete checkpoint; a run that is done
+ends at once. Exit codes: 0 done, 78 nothing that a retry could mend, 1 anything else.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from training.common import record, sources
+from training.common.config import EXIT_CODE, ConfigError
+from training.common.sections import dump_yaml, read_yaml
+from training.common.storage import Folder
+from training.gemma3_vision.config import Config, resolve, typed
+
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # TRL reports each run otherwise
+os.environ.setdefault("RAY_TRAIN_ENABLE_PRINT_PATCH", "0")  # each line would come twice
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the loader forks
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--config", required=True, help="YAML of this run, see config.yaml")
+    try:
+        return drive(resolve({"run": {}, **read_yaml(parser.parse_args().config)}))
+    except ConfigError as error:
+        print(error, file=sys.stderr, flush=True)
+        return EXIT_CODE
+
+
+def drive(resolved: Mapping[str, Any]) -> int:
+    """Start the workers, wait for them, and say how it went (an exit code)."""
+    # --- config
+    config = typed(resolved)
+    folder = Folder(config.run.output_dir)
+    if record.finished(folder):
+        print(f"already complete: {folder.uri}", file=sys.stderr, flush=True)
+        return 0
+    folder.write("config.yaml", dump_yaml(resolved))
+
+    # --- distributed setup
+    import ray
+    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.train.v2.api.exceptions import TrainingFailedError
+
+    from training.gemma3_vision.failures import StopWhenHopeless, hopeless
+    from training.gemma3_vision.register import RAY_NAME, mend_register
+
+    if not ray.is_initialized():
+        workers = config.run.nodes * config.run.workers_per_node
+        here: dict[str, Any] = {"num_cpus": workers + 1}
+        ray.init(**({"address": "auto"} if os.environ.get("RAY_ADDRESS") else here))
+    mend_register(folder)
+    gpu = config.run.device == "cuda"
+    trainer = TorchTrainer(
+        work,
+        train_loop_config=dict(resolved),
+        scaling_config=ScalingConfig(
+            num_workers=config.run.nodes * config.run.workers_per_node, use_gpu=gpu
+        ),
+        torch_config=TorchConfig(backend="nccl" if gpu else "gloo"),
+        run_config=RunConfig(
+            name=RAY_NAME,
+            storage_path=folder.uri if folder.remote else str(Path(folder.uri).absolute()),
+            failure_config=FailureConfig(
+                max_failures=config.ray.max_failures,
+                max_preemption_failures=config.ray.max_preemption_failures,
+            ),
+            callbacks=[StopWhenHopeless()],
+        ),
+    )
+    try:
+        trainer.fit()
+    except TrainingFailedError as error:
+        final = hopeless(error)
+        print(final or error, file=sys.stderr, flush=True)
+        return EXIT_CODE if final else 1
+    return 0
+
+
+def work(resolved: Mapping[str, Any]) -> None:
+    """What each worker does; `resolved` is the checked configuration."""
+    from training.gemma3_vision.failures import named
+
+    with named():
+        train(resolved)
+
+
+def train(resolved: Mapping[str, Any]) -> None:
+    """The same, with errors as they are."""
+    began = time.monotonic()
+    # --- config
+    import torch.distributed as dist
+    from ray.train import get_context
+    from transformers import PrinterCallback
+    from trl.trainer.sft_config import SFTConfig
+    from trl.trainer.sft_trainer import SFTTrainer
+
+    from training.common.checkpoints import Checkpoints
+    from training.common.metrics import METRICS, MetricsCallback, Mirror, resume_metrics
+    from training.gemma3_vision import checkpointing, data, evaluate, model, outcome
+
+    config = typed(resolved)
+    folder = Folder(config.run.output_dir)
+
+    quiet()
+
+    # --- distributed setup: Ray has set the rank variables and joined the process group
+    context = get_context()
+    rank, world = context.get_world_rank(), context.get_world_size()
+    local_rank = context.get_local_rank()
+    model.check_device(config.run.device)
+    scratch = sources.scratch() / f"gemma3-vision-{config.run.id}"
+    if local_rank == 0:
+        shutil.rmtree(scratch, ignore_errors=True)  # what an attempt before this one left
+        scratch.mkdir(parents=True)
+    dist.barrier()
+
+    # --- model
+    weights = sources.fetch(config.model.model_name_or_path, config.model.model_revision, "model")
+    processor = model.load_processor(weights)
+    base = model.load_base(config, weights)
+
+    # --- adapter
+    adapter = model.adapter_config(config)
+
+    # --- data
+    rows = sources.fetch(config.data.dataset_name, config.data.dataset_revision, "dataset")
+    split = data.prepare(config.data, rows)
+    outcome.assert_same(split.fingerprint, "the split")
+
+    # --- train
+    os.environ["TENSORBOARD_LOGGING_DIR"] = str(scratch / "tensorboard")
+    trainer = SFTTrainer(
+        model=base,
+        args=SFTConfig(**arguments(config, scratch)),
+        train_dataset=split.train,
+        processing_class=processor,
+        peft_config=adapter,
+        callbacks=[MetricsCallback(scratch)],
+    )
+    model.keep_full_precision(trainer.model)
+    trainer.remove_callback(PrinterCallback)  # MetricsCallback prints a line a step
+    store = Checkpoints(folder, keep=config.sft.get("save_total_limit") or 10**6)
+    trainer.add_callback(checkpointing.RayCheckpoints(store))
+    newest = checkpointing.restore(store, scratch / "resumed", rank, local_rank)
+    if rank == 0:
+        outcome.announce(trainer, split, newest)
+        resume_metrics(folder, scratch, outcome.step_of(newest))
+    with Mirror(scratch / METRICS, folder, METRICS) if rank == 0 else nullcontext():
+        trainer.train(resume_from_checkpoint=str(newest) if newest else None)
+    trainer.accelerator.wait_for_everyone()
+
+    # --- save
+    # Without the trainer's autocast around it, as whoever loads the adapter will run it.
+    tuned = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
+    if rank == 0:
+        outcome.save(tuned, processor, config, scratch / "adapter")
+
+    # --- verify
+    measured = evaluate.measure(tuned, processor, split.held_out, config, rank=rank, world=world)
+    if rank == 0:
+        outcome.verify(resolved, measured, scratch)
+        facts = {
+            "steps": trainer.state.global_step,
+            "train_rows": len(split.train),
+            "held_out_rows": len(split.held_out),
+            "workers": world,
+            "seconds": round(time.monotonic() - began, 1),
+        }
+        outcome.publish(config, scratch, split, measured, facts)
+    dist.barrier()
+
+
+def quiet() -> None:
+    """No progress bars: in a log file they are one long line."""
+    import datasets
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    datasets.disable_progress_bars()
+
+
+def arguments(config: Config, scratch: Path) -> dict[str, Any]:
+    """SFTConfig's keyword arguments: the section `sft`, and what follows from the run."""
+    return {
+        **config.sft,
+        "output_dir": str(scratch / "trainer"),
+        "use_cpu": config.run.device == "cpu",
+        "remove_unused_columns": False,  # the transform makes the columns that the collator reads
+        "completion_only_loss": True,
+        "disable_tqdm": True,
+        "ddp_find_unused_parameters": False,
+        "logging_nan_inf_filter": False,  # a NaN must be seen by the guard, not averaged away
+        "save_total_limit": None,  # local copies go after the upload; the bucket keeps N
+        "push_to_hub": False,  # pushed at the end, from the verified adapter
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

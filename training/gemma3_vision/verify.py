@@ -1,0 +1,54 @@
+"""A fresh process that loads a run's adapter from its folder and compares it with the trainer's.
+
+    python -m training.gemma3_vision.verify REQUEST.json
+
+Prints one JSON line; exit code 1 where the adapter is not the trained one, or does nothing.
+"""
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from training.common import sources
+from training.common.storage import Folder
+from training.gemma3_vision import data, evaluate, model
+from training.gemma3_vision.config import typed
+
+# The same kernels on the same machine give the same numbers; a GPU may choose others for them.
+TOLERANCE = {"cpu": 1e-4, "cuda": 5e-3}  # nats
+
+
+def reload(config: Any, adapter: Path) -> tuple[Any, Any]:
+    """(base model with the adapter in `adapter`, processor saved beside it)."""
+    from peft import PeftModel
+
+    weights = sources.fetch(config.model.model_name_or_path, config.model.model_revision, "model")
+    base = model.load_base(config, weights)
+    return PeftModel.from_pretrained(base, adapter), model.load_processor(adapter)
+
+
+def main(request: Path) -> int:
+    asked = json.loads(request.read_text(encoding="utf-8"))
+    config, expected = typed(asked["config"]), asked["expected"]
+    with tempfile.TemporaryDirectory() as folder:
+        Folder(config.run.output_dir).download("adapter", folder)
+        tuned, processor = reload(config, Path(folder))
+    rows = sources.fetch(config.data.dataset_name, config.data.dataset_revision, "dataset")
+    held_out = data.prepare(config.data, rows).held_out
+    found = evaluate.probe(tuned, processor, held_out, config)
+    tolerance = TOLERANCE[config.run.device]
+    problems = []
+    if abs(found["tuned_loss"] - expected["tuned_loss"]) > tolerance:
+        problems.append("the loss differs from the trainer's")
+    if found["tuned_loss"] == found["base_loss"]:
+        problems.append("the adapter changes nothing")
+    if config.run.device == "cpu" and found["text"] != expected["text"]:
+        problems.append("the description differs from the trainer's")
+    print(json.dumps({**found, "expected": expected, "problems": problems}))
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
