@@ -22,6 +22,10 @@ READ = frozenset(f"roles/storage.{r}" for r in ("objectViewer", "objectUser", "o
 WRITE = frozenset(
     f"roles/storage.{r}" for r in ("objectCreator", "objectUser", "objectAdmin", "admin")
 )
+FIND = frozenset(
+    f"roles/storage.{r}"
+    for r in ("legacyBucketReader", "legacyBucketWriter", "legacyBucketOwner", "bucketViewer", "admin")
+)
 PUSH = frozenset(
     f"roles/artifactregistry.{role}"
     for role in ("writer", "repoAdmin", "admin", "createOnPushWriter", "createOnPushRepoAdmin")
@@ -66,7 +70,8 @@ class Builder:
         email = str(build.get("serviceAccount", "")).rsplit("/", 1)[-1]
         source = build["source"]["storageSource"]
         logs = build["logsBucket"].removeprefix("gs://").partition("/")[0]
-        if logs and not self._may(email, "storage/bucketIAMMember:BucketIAMMember", logs, WRITE):
+        kind = "storage/bucketIAMMember:BucketIAMMember"
+        if logs and not all(self._may(email, kind, logs, roles) for roles in (WRITE, FIND)):
             raise BuildFailed(
                 f"the service account {email} does not have permission to write logs to {logs}"
             )
@@ -74,9 +79,7 @@ class Builder:
         deadline = time.monotonic() + float(str(build["timeout"]).rstrip("s"))
         log.write(f'starting build "{build["id"]}"\n\nFETCHSOURCE')
         try:
-            if not self._may(
-                email, "storage/bucketIAMMember:BucketIAMMember", source["bucket"], READ
-            ):
+            if not self._may(email, kind, source["bucket"], READ):
                 raise BuildFailed(
                     f"could not resolve source: googleapi: Error 403: {email} does not have "
                     "storage.objects.get access to the Google Cloud Storage object."
