@@ -28,12 +28,12 @@ def ensure(tools: Sequence[Tool], progress: Progress | None = None) -> Path:
     with places.lock(base, progress.say):
         missing = [tool for tool in tools if not places.installed(base, tool)]
         if missing:  # else the run that we waited for brought them
-            tmp = places.fresh_tmp(base)
             tried: Tried = {tool.name: [] for tool in missing}
             progress.say(f"bringing {', '.join(tool.name for tool in missing)} into {base}")
-            missing = _from_path(base, missing, tmp, tried, progress)
-            missing = _from_releases(base, missing, tmp, tried, progress)
-            missing = _from_source(base, missing, tmp, tried, progress)
+            with places.scratch(base) as tmp:
+                missing = _from_path(base, missing, tmp, tried, progress)
+                missing = _from_releases(base, missing, tmp, tried, progress)
+                missing = _from_source(base, missing, tmp, tried, progress)
             places.link_set(base)
             if missing:
                 raise ToolsError(explain(missing, tried))

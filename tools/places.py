@@ -113,12 +113,16 @@ def lock(base: Path, say: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
-def fresh_tmp(base: Path) -> Path:
-    """An empty folder for half-made things; what an interrupted run left in it is removed.
+@contextmanager
+def scratch(base: Path) -> Iterator[Path]:
+    """An empty folder for half-made things, gone afterwards; only for the holder of the lock.
 
-    Only for the holder of the lock.
+    What a run that was killed outright left in it is removed first.
     """
     folder = base / "tmp"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    return folder
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

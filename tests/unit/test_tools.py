@@ -333,10 +333,11 @@ def test_without_go_the_error_names_all_ways(base: Path, no_go: None) -> None:
 
 def test_nothing_half_made_is_adopted(base: Path) -> None:
     tool = make()
-    made = places.fresh_tmp(base) / "made"
-    (made / "bin").mkdir(parents=True)
-    with pytest.raises(FileNotFoundError, match="gadget is missing"):
-        places.adopt(base, tool, made, {"way": "build"})
+    with places.scratch(base) as tmp:
+        (tmp / "made" / "bin").mkdir(parents=True)
+        with pytest.raises(FileNotFoundError, match="gadget is missing"):
+            places.adopt(base, tool, tmp / "made", {"way": "build"})
+    assert not tmp.exists()
     assert not places.installed(base, tool)
     assert not (places.link_set(base, (tool,)) / "bin" / "gadget").exists()
 
@@ -344,11 +345,13 @@ def test_nothing_half_made_is_adopted(base: Path) -> None:
 def test_what_an_interrupted_run_left_is_replaced(base: Path) -> None:
     tool = make()
     (places.tool_folder(base, tool) / "bin").mkdir(parents=True)  # no program, no way.json
-    (places.fresh_tmp(base) / "junk").write_text("half")
-    made = places.fresh_tmp(base) / "made"
-    assert not (base / "tmp" / "junk").exists()
-    script(made / "bin" / "gadget", "echo hi")
-    places.adopt(base, tool, made, {"way": "build"})
+    junk = base / "tmp" / "junk"
+    junk.parent.mkdir()
+    junk.write_text("half")
+    with places.scratch(base) as tmp:
+        assert not junk.exists()
+        script(tmp / "made" / "bin" / "gadget", "echo hi")
+        places.adopt(base, tool, tmp / "made", {"way": "build"})
     assert places.installed(base, tool)
 
 
@@ -373,6 +376,7 @@ def test_a_stopped_build_ends_the_compiler_and_leaves_nothing(
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
     assert not places.tool_folder(base, gadgets).exists()
+    assert not (base / "tmp").exists()
 
 
 def test_a_second_run_waits_and_finds_the_work_done(base: Path) -> None:
@@ -384,9 +388,9 @@ def test_a_second_run_waits_and_finds_the_work_done(base: Path) -> None:
         while "waiting" not in stream.getvalue():
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        made = places.fresh_tmp(base) / "made"
-        script(made / "bin" / "gadget", "echo hi")
-        places.adopt(base, tool, made, {"way": "build"})
+        with places.scratch(base) as tmp:
+            script(tmp / "made" / "bin" / "gadget", "echo hi")
+            places.adopt(base, tool, tmp / "made", {"way": "build"})
     second.join(10)
     assert not second.is_alive()
     assert "bringing" not in stream.getvalue().replace("is bringing", "")
