@@ -1,7 +1,5 @@
 """Gemma fine-tuning on GKE: from an empty project to runs on reserved GPUs, top to bottom."""
 
-from pathlib import Path
-
 import pulumi
 from infra.image import TrainerImage, TrainerImageArgs
 
@@ -61,7 +59,6 @@ identity = Identity(
 image = TrainerImage(
     "trainer",
     TrainerImageArgs(
-        context=Path(__file__).parent,
         repository=registry.repository.repository_id,
         project=project,
         region=region,

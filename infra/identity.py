@@ -21,12 +21,10 @@ NODE_ROLES = (
 )
 """What GKE's agents on a node need; Google binds them on projects only."""
 
-BUILD_ROLES = ("roles/logging.logWriter",)
-"""Cloud Build writes its log as this account; Google binds the role on projects only."""
-
-TRAINER_BUCKET_ROLES = (
+BUCKET_ROLES = (
     "roles/storage.objectUser",  # read, write, list and delete: checkpoints are thinned out
-    "roles/storage.legacyBucketReader",  # Arrow's GcsFileSystem asks for storage.buckets.get
+    # Both Arrow's GcsFileSystem and Cloud Build ask for storage.buckets.get first.
+    "roles/storage.legacyBucketReader",
 )
 """Instead of the tutorial's roles/storage.admin, which may also open the bucket to the world."""
 
@@ -46,7 +44,7 @@ class IdentityArgs:
         project: of the accounts.
         name: what their ids begin with.
         bucket: of the runs; the trainer writes there.
-        builds: bucket of build contexts; the build reads them.
+        builds: bucket of build contexts and build logs.
         sources: further buckets that the trainer may read.
         location, repository: of the image registry.
     """
@@ -90,12 +88,11 @@ class Identity(pulumi.ComponentResource):
             self._on_project("nodes", role)
         self._on_repository("nodes", "roles/artifactregistry.reader")
 
-        for role in BUILD_ROLES:
-            self._on_project("build", role)
         self._on_repository("build", "roles/artifactregistry.writer")
-        self._on_bucket("build", args.builds, "builds", "roles/storage.objectViewer")
+        for role in BUCKET_ROLES:
+            self._on_bucket("build", args.builds, "builds", role)
 
-        for role in TRAINER_BUCKET_ROLES:
+        for role in BUCKET_ROLES:
             self._on_bucket("trainer", args.bucket, "runs", role)
         for source in args.sources:
             for role in ("roles/storage.objectViewer", "roles/storage.legacyBucketReader"):

@@ -128,7 +128,7 @@ def require_token(settings: Settings) -> None:
     A preview only warns, since a pull request is previewed without secrets.
 
     Raises:
-        StackConfigError: in `pulumi up`, when a run takes its model or data from the Hugging Face Hub.
+        StackConfigError: in `pulumi up`, when a run takes its model from the Hugging Face Hub.
     """
     if settings.hugging_face_token is not None or settings.hugging_face_secret:
         return

@@ -25,7 +25,7 @@ APIS: dict[str, tuple[str, ...]] = {
     "gcp:secretmanager/": ("secretmanager",),
     "gcp:serviceaccount/": ("iam",),
     "gcp:storage/": ("storage",),
-    "pulumi-python:dynamic/image:": ("cloudbuild", "artifactregistry", "storage", "logging"),
+    "pulumi-python:dynamic/image:": ("cloudbuild", "artifactregistry", "storage"),
 }
 """APIs by the beginning of a resource's type; `.googleapis.com` is left out."""
 
