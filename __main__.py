@@ -1,12 +1,12 @@
 """Gemma fine-tuning on GKE: from an empty project to runs on reserved GPUs, top to bottom."""
 
 import pulumi
-from infra.image import TrainerImage, TrainerImageArgs
 
 import workloads
 from infra import outputs
 from infra.cluster import Cluster, ClusterArgs
 from infra.identity import Identity, IdentityArgs
+from infra.image import TrainerImage, TrainerImageArgs
 from infra.namespace import Namespace, NamespaceArgs
 from infra.network import Network, NetworkArgs
 from infra.observability import Observability, ObservabilityArgs
