@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import sys
 import threading
 from dataclasses import dataclass
@@ -116,13 +117,12 @@ class ImageProvider(dynamic.ResourceProvider):
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Finds the image by its tag or builds it. Raises with Cloud Build's own words."""
-        sys.tracebacklimit = 0  # the plugin prints errors with a traceback that tells a user nothing
+        sys.tracebacklimit = (
+            0  # the plugin prints errors with a traceback that tells a user nothing
+        )
         from infra import image_build
 
-        fields = image_build.BuildRequest.__dataclass_fields__
-        request = image_build.BuildRequest(
-            **{k: int(v) if k == "timeout_s" else v for k, v in props.items() if k in fields}
-        )
+        request = image_build.BuildRequest.of(props)
         digest = image_build.find_digest(request)
         if digest is None:
             context = build_context(ROOT / props["context"])
@@ -135,12 +135,10 @@ class ImageProvider(dynamic.ResourceProvider):
         return dynamic.CreateResult(reference, {**_without_provider(props), "reference": reference})
 
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
-        """An image that somebody deleted from the registry is gone: the next `up` makes it again."""
+        """An image that somebody deleted from the registry is gone: `up` makes it again."""
         from infra import image_build
 
-        fields = image_build.BuildRequest.__dataclass_fields__
-        request = image_build.BuildRequest(**{k: v for k, v in props.items() if k in fields})
-        if image_build.find_digest(request) is None:
+        if image_build.find_digest(image_build.BuildRequest.of(props)) is None:
             return dynamic.ReadResult("", {})
         return dynamic.ReadResult(id_, _without_provider(props))
 
@@ -157,11 +155,12 @@ class Interrupt:
 
     The engine passes Ctrl-C on as a Cancel call, which Pulumi's plugin for Python resources (3.272)
     answers without telling the providers: its use of `empty_pb2` is watched for that call. A second
-    Ctrl-C ends the plugin's main thread; a killed engine leaves the plugin with another parent.
+    Ctrl-C ends the plugin's main thread; a killed engine no longer listens at the address that it
+    gave the plugin as its first argument.
     """
 
     def __init__(self) -> None:
-        self._parent = os.getppid()
+        self._engine = sys.argv[1] if re.fullmatch(r"[\d.]+:\d+", "".join(sys.argv[1:2])) else ""
         self._cancelled = threading.Event()
         plugin = sys.modules["__main__"]
         empty = getattr(plugin, "empty_pb2", None)
@@ -169,8 +168,20 @@ class Interrupt:
             setattr(plugin, "empty_pb2", _Watched(empty, self._cancelled))  # noqa: B010
 
     def __call__(self) -> bool:
-        orphaned = os.getppid() != self._parent
-        return self._cancelled.is_set() or orphaned or not threading.main_thread().is_alive()
+        alive = threading.main_thread().is_alive()
+        return self._cancelled.is_set() or not alive or not self._engine_listens()
+
+    def _engine_listens(self) -> bool:
+        if not self._engine:
+            return True
+        host, port = self._engine.split(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+        except ConnectionRefusedError:
+            return False
+        except OSError:
+            pass  # busy is not gone
+        return True
 
 
 class _Watched:

@@ -7,10 +7,11 @@ GOOGLE_ARTIFACT_REGISTRY_CUSTOM_ENDPOINT (a private endpoint, for example), STOR
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -20,6 +21,7 @@ from infra.image_context import Context
 if TYPE_CHECKING:
     from google.cloud.devtools import cloudbuild_v1
 
+# Google's clients (and their arguments) carry no complete types: they are Any at this boundary.
 PACKAGE = "trainer"
 BUILDER = "gcr.io/cloud-builders/docker"
 DISK_GB = 200  # CUDA, torch and their build cache
@@ -27,7 +29,9 @@ POLL_S = (0.2, 0.5, 1.0, 2.0)  # the last one again and again
 LAST_LINES = 20
 HEARTBEAT_S = 15.0
 # Of the thousands of lines that pip and the builder write, those that tell how far the build is.
-MILESTONE = re.compile(r"^(?:(?:Step #\d+: )?#\d+ \[|Step #\d+: Step |FETCHSOURCE|BUILD|PUSH|ERROR)")
+MILESTONE = re.compile(
+    r"^(?:(?:Step #\d+: )?#\d+ \[|Step #\d+: Step |FETCHSOURCE|BUILD|PUSH|ERROR)"
+)
 
 
 class BuildFailed(Exception):
@@ -57,6 +61,13 @@ class BuildRequest:
     machine_type: str
     timeout_s: int
 
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> BuildRequest:
+        """From a mapping that may hold more; the engine's numbers are floats."""
+        fields: dict[str, Any] = {name: values[name] for name in cls.__dataclass_fields__}
+        fields["timeout_s"] = int(fields["timeout_s"])
+        return cls(**fields)
+
     @property
     def image(self) -> str:
         host = f"{self.region}-docker.pkg.dev"
@@ -73,35 +84,42 @@ Interrupted = Callable[[], bool]
 
 
 def find_digest(request: BuildRequest) -> str | None:
-    """The digest (sha256:…) of the image that has the tag, or None. Raises google.api_core errors."""
-    from google.api_core import exceptions
-    from google.cloud import artifactregistry_v1
+    """The digest (sha256:…) of the image that has the tag; None where there is none.
 
-    client = artifactregistry_v1.ArtifactRegistryClient(
-        transport="rest", client_options=endpoint("GOOGLE_ARTIFACT_REGISTRY_CUSTOM_ENDPOINT")
-    )
+    Raises google.api_core's errors where Google refuses the call.
+    """
+    from google.api_core import exceptions
+
     name = f"{request.repository_name}/packages/{PACKAGE}/tags/{request.tag}"
     try:
-        tag = client.get_tag(name=name)
+        version: str = _registry().get_tag(name=name).version
     except exceptions.NotFound:
         return None
-    return tag.version.rsplit("/", 1)[-1]
+    return version.rsplit("/", 1)[-1]
 
 
 def latest_image(request: BuildRequest) -> str | None:
     """The newest image of the repository, whose layers the next build may take over."""
     from google.api_core import exceptions
-    from google.cloud import artifactregistry_v1
 
-    client = artifactregistry_v1.ArtifactRegistryClient(
-        transport="rest", client_options=endpoint("GOOGLE_ARTIFACT_REGISTRY_CUSTOM_ENDPOINT")
-    )
     try:
-        images = list(client.list_docker_images(parent=request.repository_name))
+        images: list[Any] = list(_registry().list_docker_images(parent=request.repository_name))
     except exceptions.GoogleAPICallError:
         return None  # only costs time
-    images = [image for image in images if image.uri.startswith(request.image + "@")]
-    return max(images, key=lambda image: image.upload_time, default=None) and images[0].uri
+    uris = [
+        (image.upload_time.timestamp(), str(image.uri))
+        for image in images
+        if image.uri.startswith(request.image + "@")
+    ]
+    return max(uris)[1] if uris else None
+
+
+def _registry() -> Any:
+    from google.cloud import artifactregistry_v1
+
+    return artifactregistry_v1.ArtifactRegistryClient(
+        transport="rest", client_options=endpoint("GOOGLE_ARTIFACT_REGISTRY_CUSTOM_ENDPOINT")
+    )
 
 
 def build(
@@ -113,19 +131,18 @@ def build(
     cancelled. Raises BuildFailed, or google.api_core's errors where Google refuses a call.
     """
     from google.api_core import exceptions
-    from google.cloud import storage
+    from google.cloud import storage  # pyright: ignore[reportMissingTypeStubs]
     from google.cloud.devtools import cloudbuild_v1
 
-    bucket = storage.Client(project=request.project).bucket(request.bucket)
+    storage_client: Any = storage.Client(project=request.project)
+    bucket = storage_client.bucket(request.bucket)
     source = f"contexts/{context.sha256}.tar.gz"
-    try:
-        # Addressed by content: what is there already is the same.
+    # Addressed by content: what is there already is the same.
+    with contextlib.suppress(exceptions.PreconditionFailed):
         bucket.blob(source).upload_from_string(
             context.tarball, content_type="application/gzip", if_generation_match=0
         )
-    except exceptions.PreconditionFailed:
-        pass
-    client = cloudbuild_v1.CloudBuildClient(
+    client: Any = cloudbuild_v1.CloudBuildClient(
         transport="rest", client_options=endpoint("GOOGLE_CLOUD_BUILD_CUSTOM_ENDPOINT")
     )
     operation: Any = client.create_build(
@@ -178,20 +195,18 @@ def _definition(request: BuildRequest, source: str, cache: str | None) -> cloudb
 
 
 def _follow(
-    client: cloudbuild_v1.CloudBuildClient,
-    name: str,
-    log: _Log,
-    interrupted: Interrupted,
-    timeout_s: int,
+    client: Any, name: str, log: _Log, interrupted: Interrupted, timeout_s: int
 ) -> cloudbuild_v1.Build:
     from google.cloud.devtools import cloudbuild_v1
 
     states = cloudbuild_v1.Build.Status
     waits = list(POLL_S)
-    # Google ends the build at its own limit; ours only ends waiting for an answer that never comes.
+    # Google ends the build at its limit; ours only ends waiting for an answer that never comes.
     deadline = time.monotonic() + timeout_s + 300
     while True:
-        found = client.get_build(request=cloudbuild_v1.GetBuildRequest(name=name))
+        found: cloudbuild_v1.Build = client.get_build(
+            request=cloudbuild_v1.GetBuildRequest(name=name)
+        )
         log.read()
         if found.status not in (states.QUEUED, states.WORKING, states.PENDING):
             return found
@@ -227,7 +242,7 @@ class _Log:
         self.last: list[str] = []
 
     def read(self) -> None:
-        """Takes in what is new and tells the user about it. A log that cannot be read is skipped."""
+        """Takes in what is new and tells the user. A log that cannot be read is skipped."""
         from google.api_core import exceptions
 
         try:

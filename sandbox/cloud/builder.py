@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import shutil
 import tarfile
 import threading
@@ -17,18 +18,14 @@ from .gcp.store import Store
 from .objects import Objects
 from .registry import Image, PushRefused, Registry, split
 
+STEP_FAILED = 'build step 0 "gcr.io/cloud-builders/docker" failed'
 STEP_S = 0.04  # a log that grows: who follows it sees several states of it
-READ = frozenset(f"roles/storage.{r}" for r in ("objectViewer", "objectUser", "objectAdmin", "admin"))
-WRITE = frozenset(
-    f"roles/storage.{r}" for r in ("objectCreator", "objectUser", "objectAdmin", "admin")
-)
-FIND = frozenset(
-    f"roles/storage.{r}"
-    for r in ("legacyBucketReader", "legacyBucketWriter", "legacyBucketOwner", "bucketViewer", "admin")
-)
-PUSH = frozenset(
-    f"roles/artifactregistry.{role}"
-    for role in ("writer", "repoAdmin", "admin", "createOnPushWriter", "createOnPushRepoAdmin")
+# What a build does, with the roles that allow it.
+READ = re.compile(r"roles/storage\.(objectViewer|objectUser|objectAdmin|admin)")
+WRITE = re.compile(r"roles/storage\.(objectCreator|objectUser|objectAdmin|admin)")
+FIND = re.compile(r"roles/storage\.(legacyBucket(Reader|Writer|Owner)|bucketViewer|admin)")
+PUSH = re.compile(
+    r"roles/artifactregistry\.(writer|repoAdmin|admin|createOnPush(Writer|RepoAdmin))"
 )
 
 
@@ -141,7 +138,7 @@ class Builder:
                     self._disturb(fault, stop, deadline, step)
                 dockerfile.check(steps[:number], context)
         except dockerfile.DockerfileError as error:
-            raise BuildFailed(f'build step 0 "gcr.io/cloud-builders/docker" failed: {error}') from None
+            raise BuildFailed(f"{STEP_FAILED}: {error}") from None
 
     def _disturb(
         self, fault: dict[str, Any], stop: threading.Event, deadline: float, step: dockerfile.Step
@@ -149,7 +146,7 @@ class Builder:
         kind = fault.get("fault")
         if kind == "fail":
             message = fault.get("message", f"line {step.line}: {step}: returned a non-zero code: 1")
-            raise BuildFailed(f'build step 0 "gcr.io/cloud-builders/docker" failed: {message}')
+            raise BuildFailed(f"{STEP_FAILED}: {message}")
         if kind == "hang":
             self._wait(float("inf"), stop, deadline)
         if kind == "slow":
@@ -180,7 +177,7 @@ class Builder:
         log.write(f"{tag}: digest: {digest} size: {size}")
         return {"name": name, "digest": digest}
 
-    def _may(self, email: str, kind: str, resource: str, roles: frozenset[str]) -> bool:
+    def _may(self, email: str, kind: str, resource: str, roles: re.Pattern[str]) -> bool:
         """Whether some role of the account, on the resource or its project, is one of these.
 
         An account that no program made is not held to anything.
@@ -193,9 +190,9 @@ class Builder:
         for record in self.store.list(f"gcp:{kind}"):
             state = record.state
             on = str(state[target]).removeprefix("b/")
-            if state["member"] == member and state["role"] in roles and on == resource:
+            if state["member"] == member and roles.fullmatch(state["role"]) and on == resource:
                 return True
         return any(
-            record.state["member"] == member and record.state["role"] in roles
+            record.state["member"] == member and roles.fullmatch(record.state["role"])
             for record in self.store.list("gcp:projects/iAMMember:IAMMember")
         )

@@ -62,15 +62,11 @@ class CloudBuild:
             raise Refused(403, "PERMISSION_DENIED", error.removeprefix("googleapi: Error 403: "))
         fault = self._fault()
         if fault.get("fault") == "permission":
-            raise Refused(
-                403, "PERMISSION_DENIED", fault.get("message", "The caller does not have permission")
-            )
+            message = fault.get("message", "The caller does not have permission")
+            raise Refused(403, "PERMISSION_DENIED", message)
         if fault.get("fault") == "quota":
-            raise Refused(
-                429,
-                "RESOURCE_EXHAUSTED",
-                fault.get("message", "Quota exceeded for concurrent builds in this region"),
-            )
+            message = fault.get("message", "Quota exceeded for concurrent builds in this region")
+            raise Refused(429, "RESOURCE_EXHAUSTED", message)
         self._check(build)
         id_ = str(uuid.uuid4())
         bucket = str(build.get("logsBucket", "")).removeprefix("gs://")

@@ -1,4 +1,4 @@
-"""What `docker build` would refuse in a Dockerfile and its context, and the steps it would print."""
+"""What `docker build` would refuse in a Dockerfile and its context."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 
-INSTRUCTIONS = frozenset(
-    "FROM RUN CMD LABEL EXPOSE ENV ADD COPY ENTRYPOINT VOLUME USER WORKDIR ARG ONBUILD STOPSIGNAL "
-    "HEALTHCHECK SHELL".split()
+INSTRUCTIONS = re.compile(
+    "FROM|RUN|CMD|LABEL|EXPOSE|ENV|ADD|COPY|ENTRYPOINT|VOLUME|USER|WORKDIR|ARG|ONBUILD|STOPSIGNAL"
+    "|HEALTHCHECK|SHELL"
 )
 
 
@@ -56,7 +56,7 @@ def parse(text: str) -> list[Step]:
             pending += stripped[:-1] + " "
             continue
         word, _, rest = (pending + stripped).partition(" ")
-        if word.upper() not in INSTRUCTIONS:
+        if not INSTRUCTIONS.fullmatch(word.upper()):
             raise DockerfileError(start, f"dockerfile parse error: unknown instruction: {word}")
         steps.append(Step(start, word.upper(), " ".join(rest.split())))
         if found := re.search(r"<<-?['\"]?(\w+)['\"]?", rest):

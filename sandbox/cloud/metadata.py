@@ -18,9 +18,10 @@ PROJECT = "gemma-sandbox"
 
 
 def answer(path: str, query: dict[str, str], store: Store) -> tuple[str, str] | None:
-    """Body and content type for a path below computeMetadata/v1, or None for a 404."""
+    """Body and content type for a path below computeMetadata/v1 (or `/`), or None for a 404."""
     email, project, number = _who(store)
     values = {
+        "": "computeMetadata/",
         "project/project-id": project,
         "project/numeric-project-id": number,
         "instance/zone": f"projects/{number}/zones/us-central1-a",
@@ -30,25 +31,22 @@ def answer(path: str, query: dict[str, str], store: Store) -> tuple[str, str] | 
         "instance/attributes/cluster-location": "us-central1",
         "universe/universe-domain": "googleapis.com",
         "universe/universe_domain": "googleapis.com",
+        "instance/service-accounts": f"default/\n{email}/\n",
+        "instance/service-accounts/default": "aliases\nemail\nidentity\nscopes\ntoken\n",
         "instance/service-accounts/default/email": email,
         "instance/service-accounts/default/scopes": "\n".join(SCOPES),
     }
     path = path.strip("/").replace(f"service-accounts/{email}", "service-accounts/default")
-    if path in values:
-        return values[path], "application/text"
-    if path == "instance/service-accounts/default/token":
+    account = "instance/service-accounts/default"
+    if path == f"{account}/token":
         token = {"access_token": "sandbox", "expires_in": 3599, "token_type": "Bearer"}
         return json.dumps(token), "application/json"
-    if path == "instance/service-accounts/default/identity":
-        return _identity(email, query.get("audience", "")), "application/text"
-    if path == "instance/service-accounts/default":
-        if "recursive" not in query:
-            return "aliases\nemail\nidentity\nscopes\ntoken\n", "application/text"
+    if path == account and "recursive" in query:
         info: dict[str, Any] = {"aliases": ["default"], "email": email, "scopes": SCOPES}
         return json.dumps(info), "application/json"
-    if path == "instance/service-accounts":
-        return f"default/\n{email}/\n", "application/text"
-    return None
+    values[f"{account}/identity"] = _identity(email, query.get("audience", ""))
+    text = values.get(path)
+    return None if text is None else (text, "application/text")
 
 
 def _who(store: Store) -> tuple[str, str, str]:

@@ -76,11 +76,10 @@ class Handler(BaseHTTPRequestHandler):
         raw = self.rfile.read(length)
         url = urllib.parse.urlsplit(self.path)
         query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
-        if url.path == "/":
-            return self._send(200, "computeMetadata/\n", "application/text")
-        if url.path.startswith(METADATA):
+        if url.path == "/" or url.path.startswith(METADATA):
             found = metadata.answer(url.path.removeprefix(METADATA), query, self.services.store)
-            return self._send(200, *found) if found else self._send(404, "", "text/plain")
+            self._send(200 if found else 404, *(found or ("", "text/plain")))
+            return
         try:
             body = json.loads(raw) if raw else {}
             answer, code = self.services.api(method, url.path, query, body), 200

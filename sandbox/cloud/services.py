@@ -89,13 +89,11 @@ def remove_half_written(root: Path) -> None:
     fake-gcs-server (1.56) writes the content first; one such object makes it answer every list of
     its bucket with an error.
     """
-    for folder, _, names in os.walk(root):
-        for name in names:
-            path = os.path.join(folder, name)
-            if name.endswith((BUCKET_SUFFIX, OBJECT_SUFFIX)):
-                continue
-            with contextlib.suppress(OSError):
-                os.getxattr(path, OBJECT_KEY)
-                continue
-            if not os.path.exists(path + OBJECT_SUFFIX):
-                os.unlink(path)
+    for path in root.rglob("*"):
+        if path.name.endswith((BUCKET_SUFFIX, OBJECT_SUFFIX)) or not path.is_file():
+            continue
+        with contextlib.suppress(OSError):
+            os.getxattr(path, OBJECT_KEY)
+            continue
+        if not path.with_name(path.name + OBJECT_SUFFIX).exists():
+            path.unlink()

@@ -45,9 +45,7 @@ class Checker:
     def _fail(self, reason: str, path: str) -> None:
         self.failures.append(f"{reason}. Examine values at '{self.name}.{path}'.")
 
-    def _block(
-        self, table: dict[str, Property], values: Values, root: Values, path: str
-    ) -> Values:
+    def _block(self, table: dict[str, Property], values: Values, root: Values, path: str) -> Values:
         out: Values = {}
         for key, value in values.items():
             if key == DEFAULTS or value is None:
@@ -109,7 +107,9 @@ class Checker:
     def _conflicting(self, prop: Property, root: Values) -> Iterator[str]:
         return (other for other in prop.conflicts if _lookup(root, other) is not None)
 
-    def _value(self, prop: Property, value: Any, root: Values, path: str) -> Any:
+    def _value(  # noqa: PLR0911 - one return for each type
+        self, prop: Property, value: Any, root: Values, path: str
+    ) -> Any:
         if value is UNKNOWN:
             return value
         if prop.block and isinstance(value, dict):
@@ -144,7 +144,7 @@ class Checker:
             self._fail(reason.format(name=snake(path.rsplit(".", 1)[-1])), path)
         return value
 
-    def _scalar(self, type_: str, value: Any, path: str) -> Any:
+    def _scalar(self, type_: str, value: Any, path: str) -> Any:  # noqa: PLR0911 - as above
         if value is UNKNOWN:
             return value
         if type_ == "String":
@@ -196,7 +196,7 @@ def one_of(*allowed: str) -> Rule:
         if value in allowed:
             return None
         options = " ".join(f'"{item}"' for item in allowed)
-        return f'expected {{name}} to be one of [{options}], got {value}'.replace("{}", "")
+        return f"expected {{name}} to be one of [{options}], got {value}"
 
     return rule
 

@@ -56,7 +56,8 @@ class Differ:
             return
         if new is UNKNOWN or new is None or old is None:
             kind = "delete" if new is None else "add" if old is None else "update"
-            if new is not UNKNOWN and prop.block and self._only_empty(prop, new or old):
+            block = cast(Values, new if new is not None else old)
+            if new is not UNKNOWN and prop.block and self._only_empty(prop, block):
                 return
             self._add(prop, path, kind, old, new)
         elif prop.block and isinstance(old, dict) and isinstance(new, dict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 from typing import Any
@@ -10,10 +11,10 @@ from typing import Any
 import grpc
 import grpc.aio
 from google.protobuf import any_pb2
+from pulumi.provider.experimental.property_value import PropertyValue
 from pulumi.provider.experimental.server import ProviderServicer
 from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc, status_pb2
-from pulumi.provider.experimental.property_value import PropertyValue
 
 from .errors import CloudError, HalfCreated
 from .provider import PREFIX, Google
@@ -103,7 +104,6 @@ async def _serve(arguments: list[str], version: str) -> None:
 def main(version: str) -> None:
     """Serves the engine until it ends. version: that of the SDK's package, such as 10.2.0."""
     arguments = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
-    try:
+    # The engine is interrupted with us, and will ask us to finish.
+    with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_serve(arguments, version))
-    except KeyboardInterrupt:
-        pass  # the engine is interrupted with us and will ask us to finish

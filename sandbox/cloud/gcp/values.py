@@ -1,7 +1,8 @@
 """Between the engine's property values and plain Python ones.
 
-Everything in this plugin works on plain values (dict, list, str, int, float, bool, None, `UNKNOWN`);
-secretness is taken off at the door and put back, per top-level property, on the way out.
+Everything in this plugin works on plain values (dict, list, str, int, float, bool, None,
+`UNKNOWN`); secretness is taken off at the door and put back, per top-level property, on the way
+out.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def pack(values: Mapping[str, Any], secrets: set[str] | None = None) -> dict[str
     return {name: _property(value, secret=name in secrets) for name, value in values.items()}
 
 
-def _plain(value: PropertyValue) -> Any:
+def _plain(value: PropertyValue) -> Any:  # noqa: PLR0911 - one return for each type
     inner = value.value
     if isinstance(inner, str) and inner in _WIRE:
         return UNKNOWN
@@ -79,7 +80,7 @@ def _plain(value: PropertyValue) -> Any:
     raise TypeError(f"unsupported value in a resource property: {type(inner).__name__}")
 
 
-def _property(value: Any, secret: bool = False) -> PropertyValue:
+def _property(value: Any, secret: bool = False) -> PropertyValue:  # noqa: PLR0911 - as above
     if isinstance(value, Sensitive):
         return _property(value.value, secret=True)
     if value is UNKNOWN:

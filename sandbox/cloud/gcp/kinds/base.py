@@ -7,12 +7,12 @@ import uuid
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-from ..check import Rules
-from ..errors import CloudError, already_exists, bad_request
-from ..schema import Property, properties
-from ..store import Record, Values
-from ..values import UNKNOWN, Sensitive, known
-from ..world import World
+from sandbox.cloud.gcp.check import Rules
+from sandbox.cloud.gcp.errors import CloudError, already_exists, bad_request
+from sandbox.cloud.gcp.schema import Property, properties
+from sandbox.cloud.gcp.store import Record, Values
+from sandbox.cloud.gcp.values import UNKNOWN, Sensitive, known
+from sandbox.cloud.gcp.world import World
 
 
 class Kind:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Any
+from typing import Any, ClassVar
 
-from ..check import matches, one_of
-from ..errors import CloudError
-from ..schema import Property
-from ..store import Record, Values
-from ..world import World
+from sandbox.cloud.gcp.check import Rules, matches, one_of
+from sandbox.cloud.gcp.errors import CloudError
+from sandbox.cloud.gcp.schema import Property
+from sandbox.cloud.gcp.store import Record, Values
+from sandbox.cloud.gcp.world import World
+
 from .base import Kind, must_exist, now, number
 
 API = "https://www.googleapis.com/compute/v1/"
@@ -31,13 +32,15 @@ def cidr(value: Any) -> str | None:
 def network_path(reference: str, project: str) -> str:
     """`net`, `projects/P/global/networks/net` or the full address, as an id."""
     if "/" in reference:
-        return reference.removeprefix(API).removeprefix("https://compute.googleapis.com/compute/v1/")
+        return reference.removeprefix(API).removeprefix(
+            "https://compute.googleapis.com/compute/v1/"
+        )
     return f"projects/{project}/global/networks/{reference}"
 
 
 class Compute(Kind):
     service = "compute.googleapis.com"
-    rules = {"name": NAME}
+    rules: ClassVar[Rules] = {"name": NAME}
     links = frozenset({"network", "subnetwork", "router"})
 
     def require_network(self, inputs: Values, world: World) -> str:
@@ -79,7 +82,15 @@ class Network(Compute):
 
 class Subnetwork(Compute):
     token = SUBNETWORK
-    rules = {"name": NAME, "ipCidrRange": cidr, "secondaryIpRanges.ipCidrRange": cidr}
+    rules: ClassVar[Rules] = {
+        "name": NAME,
+        "ipCidrRange": cidr,
+        "secondaryIpRanges.ipCidrRange": cidr,
+    }
+        "name": NAME,
+        "ipCidrRange": cidr,
+        "secondaryIpRanges.ipCidrRange": cidr,
+    }
 
     def identity(self, inputs: Values, world: World) -> str:
         region = world.location(inputs)
@@ -129,7 +140,7 @@ class Router(Compute):
 
 class RouterNat(Compute):
     token = "gcp:compute/routerNat:RouterNat"
-    rules = {
+    rules: ClassVar[Rules] = {
         "name": matches(
             r"(?:[a-z](?:[-a-z0-9]{0,61}[a-z0-9]))",
             '"{name}" must be between 2 and 63 characters long, in lower case',

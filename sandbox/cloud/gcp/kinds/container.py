@@ -6,14 +6,15 @@ import base64
 import hashlib
 import json
 import re
-from typing import Any
+from typing import Any, ClassVar
 
-from ..check import matches, one_of
-from ..errors import CloudError, bad_request
-from ..schema import Property
-from ..store import Record, Values, write_atomically
-from ..values import Sensitive, empty
-from ..world import World
+from sandbox.cloud.gcp.check import Rules, matches, one_of
+from sandbox.cloud.gcp.errors import CloudError, bad_request
+from sandbox.cloud.gcp.schema import Property
+from sandbox.cloud.gcp.store import Record, Values, write_atomically
+from sandbox.cloud.gcp.values import Sensitive, empty
+from sandbox.cloud.gcp.world import World
+
 from .base import Kind, must_exist
 from .compute import network_path
 
@@ -24,16 +25,16 @@ SCOPES = [
     "https://www.googleapis.com/auth/logging.write",
     "https://www.googleapis.com/auth/monitoring",
 ]
-COMPONENTS = frozenset(
-    "SYSTEM_COMPONENTS APISERVER SCHEDULER CONTROLLER_MANAGER STORAGE HPA POD DAEMONSET DEPLOYMENT "
-    "STATEFULSET WORKLOADS CADVISOR KUBELET DCGM JOBSET KCP_CONNECTION KCP_SSHD KCP_HPA".split()
+COMPONENTS = re.compile(
+    "SYSTEM_COMPONENTS|APISERVER|SCHEDULER|CONTROLLER_MANAGER|STORAGE|HPA|POD|DAEMONSET|DEPLOYMENT"
+    "|STATEFULSET|WORKLOADS|CADVISOR|KUBELET|DCGM|JOBSET|KCP_CONNECTION|KCP_SSHD|KCP_HPA"
 )
 
 
 class Cluster(Kind):
     token = CLUSTER
     service = "container.googleapis.com"
-    rules = {
+    rules: ClassVar[Rules] = {
         "name": matches(
             r"(?=.{1,40}$)[a-z](?:[-a-z0-9]*[a-z0-9])?",
             '"{name}" can only contain lowercase letters, numbers and hyphens, must start with a '
@@ -44,9 +45,7 @@ class Cluster(Kind):
         "dnsConfig.clusterDns": one_of(
             "PROVIDER_UNSPECIFIED", "PLATFORM_DEFAULT", "CLOUD_DNS", "KUBE_DNS"
         ),
-        "dnsConfig.clusterDnsScope": one_of(
-            "DNS_SCOPE_UNSPECIFIED", "CLUSTER_SCOPE", "VPC_SCOPE"
-        ),
+        "dnsConfig.clusterDnsScope": one_of("DNS_SCOPE_UNSPECIFIED", "CLUSTER_SCOPE", "VPC_SCOPE"),
     }
     links = frozenset({"network", "subnetwork"})
     replaced = frozenset({"dnsConfig.additiveVpcScopeDnsDomain"})
@@ -72,7 +71,7 @@ class Cluster(Kind):
             must_exist(world, "gcp:compute/network:Network", path, missing)
         for block in ("monitoringConfig", "loggingConfig"):
             for component in (inputs.get(block) or {}).get("enableComponents") or []:
-                if component not in COMPONENTS:
+                if not COMPONENTS.fullmatch(component):
                     raise bad_request(f"Invalid value for component: {component}")
         wanted = inputs.get("minMasterVersion")
         if wanted and version(wanted) > version(VERSION):

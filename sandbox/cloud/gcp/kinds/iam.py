@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
-from ..check import matches
-from ..errors import CloudError, bad_request
-from ..store import Record, Values
-from ..world import World
+from sandbox.cloud.gcp.check import Rules, matches
+from sandbox.cloud.gcp.errors import CloudError, bad_request
+from sandbox.cloud.gcp.store import Record, Values
+from sandbox.cloud.gcp.world import World
+
 from .base import Kind, must_exist, number
 
 ACCOUNT = "gcp:serviceaccount/account:Account"
@@ -43,7 +44,7 @@ def check_member(member: str, world: World, project: str) -> None:
 class Account(Kind):
     token = ACCOUNT
     service = "iam.googleapis.com"
-    rules = {"accountId": matches(r"(?:[a-z](?:[-a-z0-9]{4,28}[a-z0-9]))")}
+    rules: ClassVar[Rules] = {"accountId": matches(r"(?:[a-z](?:[-a-z0-9]{4,28}[a-z0-9]))")}
 
     def email(self, inputs: Values, world: World) -> str:
         return f"{inputs['accountId']}@{world.of(inputs)}.iam.gserviceaccount.com"
@@ -74,7 +75,7 @@ class Account(Kind):
 class WorkloadIdentityPool(Kind):
     token = POOL
     service = "iam.googleapis.com"
-    rules = {"workloadIdentityPoolId": POOL_ID}
+    rules: ClassVar[Rules] = {"workloadIdentityPoolId": POOL_ID}
     survives = True  # soft-deleted for 30 days
 
     def identity(self, inputs: Values, world: World) -> str:
@@ -92,7 +93,13 @@ class WorkloadIdentityPool(Kind):
 
 class WorkloadIdentityPoolProvider(WorkloadIdentityPool):
     token = "gcp:iam/workloadIdentityPoolProvider:WorkloadIdentityPoolProvider"
-    rules = {"workloadIdentityPoolId": POOL_ID, "workloadIdentityPoolProviderId": POOL_ID}
+    rules: ClassVar[Rules] = {
+        "workloadIdentityPoolId": POOL_ID,
+        "workloadIdentityPoolProviderId": POOL_ID,
+    }
+        "workloadIdentityPoolId": POOL_ID,
+        "workloadIdentityPoolProviderId": POOL_ID,
+    }
 
     def identity(self, inputs: Values, world: World) -> str:
         provider = inputs["workloadIdentityPoolProviderId"]
@@ -106,7 +113,7 @@ class WorkloadIdentityPoolProvider(WorkloadIdentityPool):
 class CustomRole(Kind):
     token = "gcp:projects/iAMCustomRole:IAMCustomRole"
     service = "iam.googleapis.com"
-    rules = {"roleId": matches(r"[a-zA-Z0-9_\.]{3,64}")}
+    rules: ClassVar[Rules] = {"roleId": matches(r"[a-zA-Z0-9_\.]{3,64}")}
 
     def identity(self, inputs: Values, world: World) -> str:
         return f"projects/{world.of(inputs)}/roles/{inputs['roleId']}"
@@ -118,7 +125,7 @@ class CustomRole(Kind):
 class Member(Kind):
     """One member with one role on one resource. Adding one that is there already is no error."""
 
-    rules = {"member": MEMBER}
+    rules: ClassVar[Rules] = {"member": MEMBER}
     target = ""  # the property that names the resource
     owner = ""  # the resource's type, which must exist
 

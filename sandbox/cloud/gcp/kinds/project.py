@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 
-from ...registry import Registry
-from ..check import matches
-from ..errors import CloudError, already_exists, bad_request
-from ..store import Record, Values
-from ..world import World
+from sandbox.cloud.gcp.check import Rules, matches
+from sandbox.cloud.gcp.errors import CloudError, already_exists, bad_request
+from sandbox.cloud.gcp.store import Record, Values
+from sandbox.cloud.gcp.world import World
+from sandbox.cloud.registry import Registry
+
 from .base import Kind, must_exist, now, number
 
 SECRET = "gcp:secretmanager/secret:Secret"
@@ -25,7 +26,7 @@ def valid_json(value: Any) -> str | None:
 
 class Service(Kind):
     token = "gcp:projects/service:Service"
-    rules = {
+    rules: ClassVar[Rules] = {
         "service": matches(
             r"(?=.{4,253}$)[a-z0-9-]+(?:\.[a-z0-9-]+)+",
             "expected {name} to be a domain name, such as compute.googleapis.com",
@@ -203,7 +204,7 @@ class Numbered(Kind):
 
 class Dashboard(Numbered):
     token = "gcp:monitoring/dashboard:Dashboard"
-    rules = {"dashboardJson": valid_json}
+    rules: ClassVar[Rules] = {"dashboardJson": valid_json}
 
     def identity(self, inputs: Values, world: World) -> str:
         return f"projects/{world.number(world.of(inputs))}/dashboards/{number()}"

@@ -9,10 +9,11 @@ import zlib
 from pathlib import Path
 from typing import Any, cast
 
-from ...objects import Objects
-from ..errors import CloudError, bad_request
-from ..store import Record, Values
-from ..world import World
+from sandbox.cloud.gcp.errors import CloudError, bad_request
+from sandbox.cloud.gcp.store import Record, Values
+from sandbox.cloud.gcp.world import World
+from sandbox.cloud.objects import Objects
+
 from .base import Kind, must_exist, now
 
 BUCKET = "gcp:storage/bucket:Bucket"
