@@ -1,0 +1,101 @@
+"""`python -m sandbox demo | exec -- COMMAND... | shell | clean`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from sandbox.client import Sandbox
+from sandbox.folder import Folder, SandboxBusyError, SandboxError
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m sandbox", description=__doc__)
+    parser.add_argument("--folder", type=Path, help="state folder, GEMMA_SANDBOX or .sandbox")
+    commands = parser.add_subparsers(dest="command", required=True)
+    demo = commands.add_parser("demo", help="deploy the sandbox stack, follow both runs")
+    demo.add_argument("--fresh", action="store_true", help="forget an earlier demo first")
+    inside = commands.add_parser("exec", help="run a command inside")
+    inside.add_argument("words", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+    commands.add_parser("shell", help="a shell inside")
+    commands.add_parser("clean", help="remove the sandbox's state")
+    given = parser.parse_args(arguments)
+    # A closed terminal and `kill` end the sandbox in order, as Ctrl-C does.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    try:
+        match given.command:
+            case "demo":
+                from sandbox.demo import demo as run_demo
+
+                return run_demo(given.folder, fresh=given.fresh)
+            case "exec":
+                words: list[str] = given.words
+                words = words[1:] if words[:1] == ["--"] else words
+                if not words:
+                    parser.error("exec: which command?")
+                return _inside(given.folder, words)
+            case "shell":
+                return _inside(given.folder, [os.environ.get("SHELL", "/bin/sh")])
+            case _:
+                return _clean(given.folder)
+    except SandboxError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted; everything in the sandbox has ended", file=sys.stderr)
+        return 130
+
+
+@contextlib.contextmanager
+def running(folder: Path | None) -> Iterator[Sandbox]:
+    """The sandbox of this folder: the one that runs, or one that ends with the block."""
+    sandbox = Sandbox(folder, progress=lambda text: print(f"[sandbox] {text}", file=sys.stderr))
+    try:
+        sandbox.start()
+    except SandboxBusyError:
+        sandbox = Sandbox.join(folder)
+    try:
+        yield sandbox
+    finally:
+        sandbox.stop()
+
+
+def _inside(folder: Path | None, words: list[str]) -> int:
+    with running(folder) as sandbox:
+        command = sandbox.command(words)
+        process = subprocess.Popen(command, env=sandbox.environment())
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:  # the command has got it too, and decides
+                continue
+
+
+def _clean(folder: Path | None) -> int:
+    place = Folder(folder.resolve()) if folder else Folder.default()
+    if not place.root.exists():
+        return 0
+    try:
+        lock = place.lock()
+    except SandboxBusyError:
+        raise SandboxBusyError(
+            f"the sandbox in {place.root} is running; end it first (Ctrl-C where it was started)"
+        ) from None
+    place.clear()
+    os.close(lock)
+    return 0
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
