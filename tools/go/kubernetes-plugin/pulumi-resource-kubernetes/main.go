@@ -8,9 +8,12 @@ import (
 	"github.com/pulumi/pulumi-kubernetes/provider/v4/pkg/provider"
 )
 
-// Version is what the engine asks plugins for; the build sets it with -ldflags -X.
-var version = "4.34.2"
+// The version of the Python SDK that the plugin serves, set with -ldflags -X. The source is older
+// than that SDK: no newer one is published as a Go module.
+var version = "unstamped"
 
+// Both files are taken from the module's folder while building (go build -overlay).
+//
 //go:embed schema.json
 var schema []byte
 
