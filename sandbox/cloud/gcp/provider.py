@@ -59,7 +59,7 @@ class Google(api.Provider):
         return api.InvokeResponse(return_value=pack(invokes.call(request.tok, args, self.world)))
 
     async def check(self, request: api.CheckRequest) -> api.CheckResponse:
-        kind = self._kind(request.type)
+        kind = self._kind(_token(request))
         news, secrets = unpack(request.new_inputs)
         olds, _ = unpack(request.old_inputs or {})
         checker = Checker(request.name, kind.table, kind.rules)
@@ -69,7 +69,7 @@ class Google(api.Provider):
         return api.CheckResponse(inputs=pack(inputs, secrets), failures=failures)
 
     async def diff(self, request: api.DiffRequest) -> api.DiffResponse:
-        kind = self._kind(request.type)
+        kind = self._kind(_token(request))
         old, _ = unpack(request.old_state)
         new, _ = unpack(request.new_inputs)
         differ = Differ(kind.same, kind.immutable)
@@ -94,19 +94,19 @@ class Google(api.Provider):
         )
 
     async def create(self, request: api.CreateRequest) -> api.CreateResponse:
-        kind = self._kind(request.type)
+        kind = self._kind(_token(request))
         inputs, secrets = unpack(request.properties)
         inputs.pop(DEFAULTS, None)
         if request.preview:
             planned = kind.preview(inputs, self.world)
             return api.CreateResponse(None, pack(kind.mark(planned), secrets))
         self._require_api(kind, inputs)
-        operation = Operation("create", request.type, request.name, "", kind.service)
+        operation = Operation("create", _token(request), request.name, "", kind.service)
         faults = self._refuse(self.faults.take(operation), kind, inputs)
         kind.accept(inputs, self.world)
         id_ = kind.identity(inputs, self.world)
         self._taken(kind, id_, inputs)
-        record = Record(request.type, id_, request.urn, _plain(inputs), {})
+        record = Record(_token(request), id_, request.urn, _plain(inputs), {})
         generated = {**kind.generated(inputs, self.world, id_), "deletionPolicy": "DELETE"}
         kept = {k: v for k, v in generated.items() if k in kind.table}
         record.state = _plain(kind.outputs(inputs, self.world, id_, kept))
@@ -119,10 +119,10 @@ class Google(api.Provider):
         return api.CreateResponse(id_, _marked(kind, record.state, secrets))
 
     async def read(self, request: api.ReadRequest) -> api.ReadResponse:
-        kind = self._kind(request.type)
+        kind = self._kind(_token(request))
         _, secrets = unpack(request.properties)
         given, hidden = unpack(request.inputs)
-        record = self.world.store.get(request.type, request.resource_id)
+        record = self.world.store.get(_token(request), request.resource_id)
         if record is None or record.notes.get("deleted"):
             return api.ReadResponse(resource_id="", properties={}, inputs={})
         inputs = {**record.inputs, DEFAULTS: given.get(DEFAULTS, [])}
@@ -130,7 +130,7 @@ class Google(api.Provider):
         return api.ReadResponse(record.id, state, pack(inputs, hidden))
 
     async def update(self, request: api.UpdateRequest) -> api.UpdateResponse:
-        kind = self._kind(request.type)
+        kind = self._kind(_token(request))
         old, _ = unpack(request.olds)
         inputs, secrets = unpack(request.news)
         inputs.pop(DEFAULTS, None)
@@ -142,9 +142,9 @@ class Google(api.Provider):
         if request.preview:
             return api.UpdateResponse(pack(kind.mark(state), secrets))
         self._require_api(kind, inputs)
-        operation = Operation("update", request.type, request.name, id_, kind.service)
+        operation = Operation("update", _token(request), request.name, id_, kind.service)
         faults = self._refuse(self.faults.take(operation), kind, inputs)
-        record = self.world.store.get(request.type, id_)
+        record = self.world.store.get(_token(request), id_)
         if record is None:
             raise CloudError(f"{PREFIX}googleapi: Error 404: {id_} was not found., notFound")
         kind.accept(inputs, self.world)
@@ -155,9 +155,9 @@ class Google(api.Provider):
         return api.UpdateResponse(_marked(kind, record.state, secrets))
 
     async def delete(self, request: api.DeleteRequest) -> None:
-        kind = self._kind(request.type)
+        kind = self._kind(_token(request))
         store = self.world.store
-        record = store.get(request.type, request.resource_id)
+        record = store.get(_token(request), request.resource_id)
         if record is None or record.notes.get("deleted"):
             return  # somebody was faster: the provider takes a 404 for done
         policy = record.inputs.get("deletionPolicy", "DELETE")
@@ -166,14 +166,14 @@ class Google(api.Provider):
         if policy == "PREVENT":
             raise CloudError(f"{PREFIX}deletion_policy is set to PREVENT: {record.id} stays")
         self._require_api(kind, record.inputs)
-        operation = Operation("delete", request.type, request.name, record.id, kind.service)
+        operation = Operation("delete", _token(request), request.name, record.id, kind.service)
         faults = self._refuse(self.faults.take(operation), kind, record.inputs)
         kind.deleting(record, self.world)
         if kind.survives:
             record.notes["deleted"] = True
             store.put(record)
         else:
-            store.remove(request.type, request.resource_id)
+            store.remove(_token(request), request.resource_id)
         await _slow(faults)
 
     def _kind(self, token: str) -> Kind:
@@ -204,6 +204,11 @@ class Google(api.Provider):
             if text := _refusals(kind.service, project).get(fault.kind):
                 raise CloudError(fault.message or text)
         return faults
+
+
+def _token(request: Any) -> str:
+    """The resource's own type: the SDK's `request.type` still holds the types of its parents."""
+    return str(request.urn).split("::")[2].rpartition("$")[2]
 
 
 def _refusals(service: str, project: str) -> dict[str, str]:

@@ -87,10 +87,6 @@ class Subnetwork(Compute):
         "ipCidrRange": cidr,
         "secondaryIpRanges.ipCidrRange": cidr,
     }
-        "name": NAME,
-        "ipCidrRange": cidr,
-        "secondaryIpRanges.ipCidrRange": cidr,
-    }
 
     def identity(self, inputs: Values, world: World) -> str:
         region = world.location(inputs)

@@ -97,9 +97,6 @@ class WorkloadIdentityPoolProvider(WorkloadIdentityPool):
         "workloadIdentityPoolId": POOL_ID,
         "workloadIdentityPoolProviderId": POOL_ID,
     }
-        "workloadIdentityPoolId": POOL_ID,
-        "workloadIdentityPoolProviderId": POOL_ID,
-    }
 
     def identity(self, inputs: Values, world: World) -> str:
         provider = inputs["workloadIdentityPoolProviderId"]
