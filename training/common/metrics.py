@@ -65,10 +65,11 @@ class MetricsCallback(TrainerCallback):
         line: dict[str, Any] = {"step": state.global_step, "time": round(time.time(), 3)}
         if "loss" in logs:
             seconds = max(now - self._last_time, 1e-9)
+            # `tokens` counts since the last log; TRL's own num_tokens since the start of training,
+            # and from 0 again after a resume.
             tokens = float(logs.get("num_tokens", 0.0))
-            if tokens < self._last_tokens:  # TRL counts from 0 again after a resume
-                self._last_tokens = 0.0
-            logs["tokens_per_second"] = round((tokens - self._last_tokens) / seconds, 1)
+            fresh = logs.get("tokens", tokens - min(self._last_tokens, tokens))
+            logs["tokens_per_second"] = round(float(fresh) / seconds, 1)
             logs["seconds_per_step"] = round(
                 seconds / max(state.global_step - self._last_step, 1), 4
             )
@@ -111,19 +112,33 @@ class MetricsCallback(TrainerCallback):
 
 
 class Mirror:
-    """Copies a growing local file to the run's folder every few seconds, and once at the end."""
+    """Copies a growing local file to the run's folder every few seconds, and once at the end.
 
-    def __init__(self, path: Path, folder: Folder, name: str, seconds: float = 15.0) -> None:
+    Args:
+        path: the local file; it need not exist yet.
+        folder: the run's folder.
+        name: of the copy.
+        active: False makes it do nothing (on all processes but one).
+        seconds: between copies.
+    """
+
+    def __init__(
+        self, path: Path, folder: Folder, name: str, *, active: bool = True, seconds: float = 15.0
+    ) -> None:
         self.path, self.folder, self.name, self.seconds = path, folder, name, seconds
+        self.active = active
         self._stop = threading.Event()
         self._size = -1
         self._thread = threading.Thread(target=self._loop, name=f"mirror-{name}", daemon=True)
 
     def __enter__(self) -> Mirror:
-        self._thread.start()
+        if self.active:
+            self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        if not self.active:
+            return
         self._stop.set()
         self._thread.join()
         self.copy()

@@ -1,0 +1,245 @@
+"""Rows of question, schema and SQL as token ids: read, split without leaks, rendered, counted.
+
+The split is a function of the rows and the seed alone, so that every rank, every restart and
+every machine makes the same one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from training.common.config import ConfigError, Problem
+from training.gemma4_text.config import DataConfig
+
+IGNORED = -100  # a label that the loss leaves out
+
+
+@dataclass(frozen=True)
+class Row:
+    """One question: its schema (with or without INSERTs), and the SQL that answers it."""
+
+    question: str
+    schema: str
+    answer: str
+
+
+@dataclass
+class Split:
+    """Training and held-out rows, and what was dropped on the way, by reason."""
+
+    train: list[Row]
+    held_out: list[Row]
+    dropped: dict[str, int] = field(default_factory=dict)
+
+
+def read(folder: Path, data: DataConfig) -> list[Row]:
+    """All rows of a local folder (parquet, JSON lines or CSV; a Hub snapshot too).
+
+    Raises:
+        ConfigError: no such split or columns, or an empty text, with the row's index.
+    """
+    from datasets import load_dataset
+
+    try:
+        table = load_dataset(str(folder), split=data.dataset_split)
+    except ValueError as error:
+        allowed = f"a split of {data.dataset_name} ({error})"
+        raise ConfigError(
+            [Problem("trainer.data.dataset_split", data.dataset_split, allowed)]
+        ) from error
+    columns = (data.question_column, data.schema_column, data.answer_column)
+    missing = [
+        Problem(f"trainer.data.{key}", name, f"a column: {', '.join(table.column_names)}")
+        for key, name in zip(
+            ("question_column", "schema_column", "answer_column"), columns, strict=True
+        )
+        if name not in table.column_names
+    ]
+    if missing:
+        raise ConfigError(missing)
+    rows = [
+        Row(*(str(value or "") for value in values))
+        for values in zip(*(table[column] for column in columns), strict=True)
+    ]
+    for index, row in enumerate(rows):
+        if not row.question.strip() or not row.answer.strip():
+            allowed = f"a data set without empty texts; row {index} has one"
+            raise ConfigError([Problem("trainer.data.dataset_name", data.dataset_name, allowed)])
+    return rows
+
+
+def split(rows: Sequence[Row], data: DataConfig) -> Split:
+    """Held-out rows and training rows, seeded, with nothing of the one in the other.
+
+    Rows that ask the same of the same schema belong together (`held_out_by: question`), or rows
+    whose schemas share a table (`schema`). Groups are shuffled and dealt whole: first to the
+    held-out side until it is full, then to training. Exact repetitions are dropped first.
+
+    Raises:
+        ConfigError: fewer rows than train_rows and held_out_rows ask for.
+    """
+    seen: set[tuple[str, str, str]] = set()
+    unique: list[Row] = []
+    for row in rows:
+        key = (_words(row.question), _words(row.schema), _words(row.answer))
+        if key not in seen:
+            seen.add(key)
+            unique.append(row)
+    dropped = {"repetitions": len(rows) - len(unique)}
+    groups = group(unique, data.held_out_by)
+    random.Random(data.seed).shuffle(groups)
+    held_out: list[Row] = []
+    train: list[Row] = []
+    cut = 0
+    for members in groups:
+        room = data.held_out_rows - len(held_out)
+        if room > 0:
+            # A group is held out as a whole: what does not fit must not be trained on either.
+            held_out += [unique[i] for i in members[:room]]
+            cut += max(0, len(members) - room)
+        else:
+            train += [unique[i] for i in members]
+    dropped["of a held-out group"] = cut
+    random.Random(data.seed + 1).shuffle(train)
+    if len(train) < data.train_rows or len(held_out) < data.held_out_rows:
+        total = len(held_out) + len(train)
+        allowed = f"with {data.held_out_rows} held out, at most {len(train)} ({total} usable rows)"
+        problem = Problem("trainer.data.train_rows", data.train_rows, allowed)
+        raise ConfigError([problem])
+    dropped["beyond train_rows"] = len(train) - data.train_rows
+    return Split(train[: data.train_rows], held_out, dropped)
+
+
+def group(rows: Sequence[Row], by: str) -> list[list[int]]:
+    """Indices of rows that must stay on one side, in order of first appearance."""
+    if by == "question":
+        keys = [[f"{_words(row.question)}\n{_words(row.schema)}"] for row in rows]
+    else:
+        keys = [tables(row.schema) or [_words(row.schema)] for row in rows]
+    parent = list(range(len(rows)))
+
+    def root(index: int) -> int:
+        while parent[index] != index:
+            parent[index] = parent[parent[index]]
+            index = parent[index]
+        return index
+
+    first: dict[str, int] = {}
+    for index, names in enumerate(keys):
+        for name in names:
+            other = first.setdefault(name, index)
+            a, b = sorted((root(other), root(index)))
+            parent[b] = a
+    found: dict[int, list[int]] = {}
+    for index in range(len(rows)):
+        found.setdefault(root(index), []).append(index)
+    return list(found.values())
+
+
+def tables(schema: str) -> list[str]:
+    """Each table of a schema as `name(first column, second column, ...)`, types left out."""
+    found: list[str] = []
+    pattern = r"create\s+table\s+(?:if\s+not\s+exists\s+)?([\w.\"`\[\]]+)\s*\((.*?)\)\s*(?:;|$)"
+    for name, body in re.findall(pattern, schema, re.IGNORECASE | re.DOTALL):
+        flat = re.sub(r"\([^()]*\)", "", body)
+        columns = [part.split()[0].lower() for part in flat.split(",") if part.split()]
+        found.append(f"{name.lower()}({','.join(columns)})")
+    return found
+
+
+def messages(row: Row, data: DataConfig) -> list[dict[str, str]]:
+    """The conversation up to the answer."""
+    asked = data.user_prompt.replace("{schema}", row.schema).replace("{question}", row.question)
+    return [
+        {"role": "system", "content": data.system_prompt},
+        {"role": "user", "content": asked},
+    ]
+
+
+def prompt_ids(tokenizer: Any, row: Row, data: DataConfig) -> list[int]:
+    """Token ids of the prompt, up to the point where generation starts.
+
+    Whatever the template puts there (the turn's header, an empty thought) belongs to the prompt,
+    so training and generation see the same context.
+    """
+    rendered = tokenizer.apply_chat_template(
+        messages(row, data), add_generation_prompt=True, tokenize=False
+    )
+    return tokenizer(rendered, add_special_tokens=False)["input_ids"]
+
+
+def end_of_turn(tokenizer: Any, data: DataConfig) -> int:
+    """Id of the token with which the template ends an answer, and generation stops."""
+    mark = "ANSWER"
+    row = Row("q", "s", mark)
+    rendered = tokenizer.apply_chat_template(
+        [*messages(row, data), {"role": "assistant", "content": mark}], tokenize=False
+    )
+    ids = tokenizer(rendered.rsplit(mark, 1)[1], add_special_tokens=False)["input_ids"]
+    if not ids:
+        raise ValueError("the chat template puts nothing after an answer: nothing would end it")
+    return ids[0]
+
+
+def encode(tokenizer: Any, row: Row, data: DataConfig, end: int) -> dict[str, list[int]]:
+    """`input_ids` and `labels` of one row; only the answer and the end of its turn are trained."""
+    prompt = prompt_ids(tokenizer, row, data)
+    answer = tokenizer(row.answer.strip(), add_special_tokens=False)["input_ids"] + [end]
+    return {"input_ids": prompt + answer, "labels": [IGNORED] * len(prompt) + answer}
+
+
+def tokenise(
+    tokenizer: Any, rows: Iterable[Row], data: DataConfig, max_length: int | None
+) -> tuple[Any, list[int]]:
+    """A `datasets.Dataset` of encoded rows, and the indices of rows that are too long.
+
+    Raises:
+        ConfigError: a row is too long and data.too_long is `stop`.
+    """
+    from datasets import Dataset
+
+    end = end_of_turn(tokenizer, data)
+    kept: list[dict[str, list[int]]] = []
+    long: list[int] = []
+    for index, row in enumerate(rows):
+        encoded = encode(tokenizer, row, data, end)
+        if max_length is not None and len(encoded["input_ids"]) > max_length:
+            if data.too_long == "stop":
+                allowed = f"at least {len(encoded['input_ids'])}, the length of row {index}"
+                raise ConfigError([Problem("trainer.sft.max_length", max_length, allowed)])
+            long.append(index)
+        else:
+            kept.append(encoded)
+    if not kept:
+        allowed = "a length that some row fits"
+        raise ConfigError([Problem("trainer.sft.max_length", max_length, allowed)])
+    return Dataset.from_list(kept), long
+
+
+def fingerprint(rows: Iterable[Row]) -> str:
+    """A short hash of rows and their order, for the record and for the equality of ranks."""
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(json.dumps([row.question, row.schema, row.answer]).encode())
+    return digest.hexdigest()[:16]
+
+
+def counts(encoded: Iterable[Mapping[str, Sequence[int]]]) -> dict[str, int]:
+    """Rows, real tokens and trained tokens of encoded rows."""
+    rows = real = trained = 0
+    for row in encoded:
+        rows += 1
+        real += len(row["input_ids"])
+        trained += sum(label != IGNORED for label in row["labels"])
+    return {"rows": rows, "tokens": real, "trained_tokens": trained}
+
+
+def _words(text: str) -> str:
+    return " ".join(text.lower().split())

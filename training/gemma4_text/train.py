@@ -1,0 +1,201 @@
+"""Fine-tune Gemma 4 for text-to-SQL with LoRA under FSDP2.
+
+    accelerate launch --config_file accelerate.yaml -m training.gemma4_text.train --config run.yaml
+
+The order is config, distributed setup, model, adapter, data, train, save, verify. A run whose
+result.json says done ends at once; one that was interrupted goes on from its newest checkpoint.
+Exit codes: 0 done, 78 a configuration that a retry cannot mend, 143 stopped after a checkpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from typing import Any
+
+from training.common.config import ConfigError, refuse
+from training.common.record import finished
+from training.common.storage import Folder
+from training.gemma4_text.config import Config, load
+
+
+def main() -> int:
+    """Read the configuration and run; see the module for the exit codes."""
+    parser = argparse.ArgumentParser(description="Fine-tune Gemma 4 for text-to-SQL.")
+    parser.add_argument("--config", required=True, help="YAML file of overrides and the run")
+    arguments = parser.parse_args()
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        # --- config
+        config = load(arguments.config)
+        if finished(Folder(config.run.output_dir)):
+            print(f"already complete: {config.run.output_dir}", file=sys.stderr)
+            return 0
+        return run(config)
+    except ConfigError as error:
+        return refuse(error)
+
+
+def run(config: Config) -> int:  # noqa: PLR0915 - one story, told from top to bottom
+    """Train, save, evaluate, verify; the exit code."""
+    import torch
+    import torch.distributed as dist
+    import yaml
+    from transformers import AutoTokenizer
+    from trl.trainer.sft_config import SFTConfig
+
+    from training.common import metrics, sources
+    from training.common.checkpoints import Checkpoints
+    from training.gemma4_text import data, finish, model
+    from training.gemma4_text.trainer import TERMINATED, RunCallback, Stop, TextTrainer
+
+    began = time.monotonic()
+    stop = Stop()
+    folder = Folder(config.run.output_dir)
+
+    # --- distributed setup
+    if config.run.device == "cuda" and not torch.cuda.is_available():
+        raise SystemExit("run.device is cuda and torch sees no GPU: " + os.uname().nodename)
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    local = sources.scratch() / "runs" / config.run.id
+    os.environ["TENSORBOARD_LOGGING_DIR"] = str(local / "tensorboard")
+    settings = dict(config.sft)
+    hub = {
+        key: settings.pop(key) for key in ("hub_model_id", "hub_private_repo") if key in settings
+    }
+    if world > 1:
+        settings["fsdp"] = True
+        settings["fsdp_config"] = {
+            "version": 2,
+            "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+            "state_dict_type": config.fsdp.state_dict_type,
+            "reshard_after_forward": config.fsdp.reshard_after_forward,
+            "cpu_offload": config.fsdp.offload_params,
+            "cpu_ram_efficient_loading": True,
+        }
+    arguments = SFTConfig(
+        output_dir=str(local / "trainer"),
+        use_cpu=config.run.device == "cpu",
+        completion_only_loss=True,
+        disable_tqdm=True,
+        **settings,
+    )
+    rank = arguments.process_index
+    node, on_node = rank // config.run.workers_per_node, arguments.local_process_index
+    first = rank == 0
+    device = arguments.device
+    checkpoints = Checkpoints(
+        folder, keep=arguments.save_total_limit or 3, node=node, nodes=config.run.nodes
+    )
+    say(first, f"run {config.run.name} ({config.run.id}): {world} process(es) on {device}")
+    if first:
+        resolved = {name: _plain(part) for name, part in vars(config).items()}
+        folder.write("config.yaml", yaml.safe_dump(resolved, sort_keys=False))
+    if on_node == 0:
+        checkpoint = checkpoints.restore(local / "trainer" / "checkpoint-restored")
+        step = checkpoint.step if checkpoint else 0
+        metrics.resume_metrics(folder, local, step)
+    if world > 1:
+        dist.barrier()
+    restored = local / "trainer" / "checkpoint-restored"
+    resume = str(restored) if (restored / "trainer_state.json").is_file() else None
+    say(first and resume is not None, "resuming from the newest complete checkpoint")
+
+    # --- model
+    source = sources.fetch(
+        config.model.model_name_or_path, config.model.model_revision, "model", weights=first
+    )
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    base = model.load(source, config.model, weights=first)
+    wrapped = model.wrap_class(base, config.fsdp)
+
+    # --- adapter
+    adapter = model.lora_config(base, config.lora)
+    say(first, f"{type(base).__name__}: LoRA on {len(adapter.target_modules)} layers")
+
+    # --- data
+    table = sources.fetch(config.data.dataset_name, config.data.dataset_revision, "dataset")
+    split = data.split(data.read(table, config.data), config.data)
+    limit = arguments.max_length
+    train_rows, too_long = data.tokenise(tokenizer, split.train, config.data, limit)
+    held_out, held_out_long = data.tokenise(tokenizer, split.held_out, config.data, limit)
+    split.dropped["longer than max_length"] = len(too_long) + len(held_out_long)
+    say(
+        first,
+        f"{len(train_rows)} training rows, {len(held_out)} held out; dropped: "
+        + ", ".join(f"{number} {reason}" for reason, number in split.dropped.items()),
+    )
+
+    # --- train
+    runner = RunCallback(checkpoints if on_node == 0 else None, stop, device)
+    trainer = TextTrainer(
+        model=base,
+        args=arguments,
+        train_dataset=train_rows,
+        eval_dataset=held_out,
+        processing_class=tokenizer,
+        peft_config=adapter,
+        callbacks=[runner, metrics.MetricsCallback(local)],
+    )
+    if world > 1:
+        plugin: Any = trainer.accelerator.state.fsdp_plugin
+        plugin.transformer_cls_names_to_wrap = [wrapped]
+        if arguments.bf16:
+            plugin.mixed_precision_policy = model.precision()
+        peft: Any = trainer.model
+        model.materialise(peft)
+        model.share_buffers(peft, device)
+    with metrics.Mirror(local / metrics.METRICS, folder, metrics.METRICS, active=first):
+        stop.training = True
+        result = trainer.train(resume_from_checkpoint=resume)
+        checkpoints.wait()
+        stop.training = False
+    if runner.stopped:
+        say(first, f"stopped at step {trainer.state.global_step}, checkpoint complete")
+        return TERMINATED
+
+    # --- save
+    trainer.save_model(str(local / "adapter"))
+    if first:
+        tokenizer.save_pretrained(local / "adapter")
+        folder.upload(local / "adapter", "adapter")
+
+    # --- verify
+    facts = {
+        "steps": trainer.state.global_step,
+        "train_loss": result.training_loss,
+        "rows": data.counts(train_rows),
+        "dropped": split.dropped,
+        "data_fingerprint": data.fingerprint(split.train + split.held_out),
+        "model_revision": config.model.model_revision,
+        "dataset_revision": config.data.dataset_revision,
+        **hub,
+    }
+    return finish.finish(config, trainer, tokenizer, split, local=local, facts=facts, began=began)
+
+
+def say(first: bool, text: str) -> None:
+    """One line on stderr, from one process."""
+    if first:
+        print(text, file=sys.stderr, flush=True)
+
+
+def _plain(part: object) -> object:
+    """A section as YAML can hold it."""
+    if isinstance(part, tuple):
+        return list(part)
+    if isinstance(part, dict):
+        return part
+    values = vars(part) if hasattr(part, "__dict__") else part
+    return values if not isinstance(values, dict) else {k: _list(v) for k, v in values.items()}
+
+
+def _list(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
+
+
+if __name__ == "__main__":
+    sys.exit(main())
