@@ -89,11 +89,11 @@ cluster = Cluster(
         private_nodes=settings.network.private_nodes,
         node_account=identity.nodes.email,
         sync_secrets=settings.hugging_face_secret is not None,
+        # `destroy` goes the other way round: no pod writes to the bucket while it is emptied.
+        after=[*identity.bindings["nodes"], storage.runs],
         labels=labels,
         settings=settings.cluster,
     ),
-    # The bucket goes after the cluster, so that no pod writes while it is emptied.
-    pulumi.ResourceOptions(depends_on=[*identity.bindings["nodes"], storage.runs]),
 )
 
 # Inside the cluster: the runs' namespace, their identity and the Hugging Face token.

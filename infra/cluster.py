@@ -8,6 +8,7 @@ Google sets itself shows a change for ever (terraform-provider-google#26839).
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -29,6 +30,7 @@ class ClusterArgs:
         private_nodes: nodes without public addresses.
         node_account: email of the nodes' Google service account.
         sync_secrets: Secret Manager secrets are copied to Kubernetes secrets.
+        after: what must exist first; options of a component do not reach its children.
         labels: for cost reports; GKE's cost allocation adds namespaces and pod labels.
         settings: the rest.
     """
@@ -44,6 +46,7 @@ class ClusterArgs:
     private_nodes: bool
     node_account: pulumi.Input[str]
     sync_secrets: bool
+    after: Sequence[pulumi.Resource]
     labels: dict[str, str]
     settings: schema.Cluster
 
@@ -119,6 +122,7 @@ class Cluster(pulumi.ComponentResource):
             resource_labels=args.labels,
             opts=pulumi.ResourceOptions(
                 parent=self,
+                depends_on=list(args.after),
                 protect=args.settings.deletion_protection,
                 custom_timeouts=pulumi.CustomTimeouts(create="60m", update="60m", delete="60m"),
             ),
