@@ -95,9 +95,9 @@ def read(digest: Mapping[str, Any]) -> Preview:
     same: set[str] = set()
     for step in digest.get("steps") or ():
         urn, op = step["urn"], step["op"]
-        if op == "same":
+        if op == "same" and _real(step):
             same.add(urn)
-        if op not in VERDICTS:
+        if op not in VERDICTS or not _real(step):
             continue
         change = _change(VERDICTS[op], step)
         found[urn] = _merge(found[urn], change) if urn in found else change
@@ -111,6 +111,12 @@ def read(digest: Mapping[str, Any]) -> Preview:
         same=len(same - set(found)),
         errors=tuple(dict.fromkeys(errors)),
     )
+
+
+def _real(step: Mapping[str, Any]) -> bool:
+    """Whether it is more than a component, which only groups others and exists nowhere."""
+    state = step.get("newState") or step.get("oldState") or {}
+    return bool(state.get("custom", True))
 
 
 def _change(verdict: Verdict, step: Mapping[str, Any]) -> Change:

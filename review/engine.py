@@ -6,7 +6,7 @@ import dataclasses
 import json
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,9 +18,9 @@ class Surroundings(Protocol):
     """Where `pulumi` runs: the sandbox, or any place with an engine and a backend of its own."""
 
     def run(
-        self, command: Sequence[str], *, cwd: Path, check: bool
+        self, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], check: bool
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a command and returns its exit status, stdout and stderr."""
+        """Runs a command with more variables; returns its exit status, stdout and stderr."""
         ...
 
 
@@ -53,20 +53,15 @@ def compare(
 def deploy(surroundings: Surroundings, folder: Path, stack: str) -> str | None:
     """Deploys the program in `folder` as a new stack; returns why that is not possible, or None."""
     _select(surroundings, folder, stack)
-    done = surroundings.run(
-        ["pulumi", "up", "--yes", "--skip-preview", "--stack", stack, *QUIET],
-        cwd=folder,
-        check=False,
-    )
+    command = ["up", "--yes", "--skip-preview", "--stack", stack]
+    done = pulumi(surroundings, folder, *command)
     return _tail(done) if done.returncode else None
 
 
 def preview(surroundings: Surroundings, folder: Path, stack: str) -> Preview:
     """Previews the program in `folder` against the state that the stack has."""
     _select(surroundings, folder, stack)
-    done = surroundings.run(
-        ["pulumi", "preview", "--json", "--stack", stack, *QUIET], cwd=folder, check=False
-    )
+    done = pulumi(surroundings, folder, "preview", "--json", "--show-sames", "--stack", stack)
     found = read(_digest(done.stdout))
     if not done.returncode:
         return dataclasses.replace(found, errors=())  # logged, and yet nothing would stop
@@ -78,25 +73,35 @@ def preview(surroundings: Surroundings, folder: Path, stack: str) -> Preview:
     )
 
 
-QUIET = ("--non-interactive", "--color", "never")
+def pulumi(
+    surroundings: Surroundings, folder: Path, *command: str, check: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Runs `pulumi COMMAND` in a program's folder.
+
+    The program's dynamic resources are loaded by the names of their modules, so these must be the
+    modules of this version of the program.
+    """
+    return surroundings.run(
+        ["pulumi", *command, "--non-interactive", "--color", "never"],
+        cwd=folder,
+        env={"PYTHONPATH": str(folder)},
+        check=check,
+    )
 
 
 def _select(surroundings: Surroundings, folder: Path, stack: str) -> None:
     """Selects the stack, which is made if need be, and encrypts the placeholders of its secrets."""
-    surroundings.run(["pulumi", "stack", "select", "--create", stack], cwd=folder, check=True)
+    pulumi(surroundings, folder, "stack", "select", "--create", stack, check=True)
     secrets = program.placeholders(folder, stack)
     if secrets:
         pairs = [part for key in secrets for part in ("--secret", f"{key}={program.PLACEHOLDER}")]
-        command = ["pulumi", "config", "set-all", "--stack", stack, "--path", *pairs]
-        surroundings.run(command, cwd=folder, check=True)
+        command = ["config", "set-all", "--stack", stack, "--path", *pairs]
+        pulumi(surroundings, folder, *command, check=True)
 
 
 def _forget(surroundings: Surroundings, folder: Path, stack: str) -> None:
-    surroundings.run(
-        ["pulumi", "stack", "rm", "--yes", "--force", "--preserve-config", stack],
-        cwd=folder,
-        check=True,
-    )
+    command = ["stack", "rm", "--yes", "--force", "--preserve-config", stack]
+    pulumi(surroundings, folder, *command, check=True)
 
 
 def _digest(text: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ SIGNATURE = "4dabf18193072939515e22adb298388d"
 SECRET = "1b47061264138c4ac30d75fd1eb44270"
 #: Properties that say nothing to a reader: the provider's bookkeeping.
 HIDDEN = frozenset({"__defaults", "__internal"})
-LONGEST_LINE = 200
+LONGEST_LINE = 400
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _block(value: object) -> list[str] | None:
 
 
 def _opaque(text: str) -> bool:
-    return any(len(line) > 5 * LONGEST_LINE for line in text.splitlines())
+    return any(len(line) > 3 * LONGEST_LINE for line in text.splitlines())
 
 
 def scalar(value: object) -> str:

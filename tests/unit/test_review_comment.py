@@ -26,9 +26,9 @@ def urn(kind: str, name: str) -> str:
 def step(op: str, kind: str, name: str, old: Any = None, new: Any = None, **more: Any) -> Any:
     found: dict[str, Any] = {"op": op, "urn": urn(kind, name), "detailedDiff": None, **more}
     if old is not None:
-        found["oldState"] = {"urn": urn(kind, name), "type": kind, "inputs": old}
+        found["oldState"] = {"urn": urn(kind, name), "custom": True, "inputs": old}
     if new is not None:
-        found["newState"] = {"urn": urn(kind, name), "type": kind, "inputs": new}
+        found["newState"] = {"urn": urn(kind, name), "custom": True, "inputs": new}
     return found
 
 
@@ -90,6 +90,13 @@ def test_the_order_of_steps_and_keys_does_not_matter() -> None:
     for seed in range(5):
         random.Random(seed).shuffle(shuffled)
         assert rendered(shuffled) == rendered(MIXED)
+
+
+def test_components_exist_nowhere_and_are_not_counted() -> None:
+    component = step("create", "gemma:infra:Part", "part", new={})
+    component["newState"]["custom"] = False
+    preview = read({"steps": [component, MIXED[1]]})
+    assert [change.name for change in preview.changes] == ["builder"]
 
 
 def test_no_change() -> None:
@@ -168,7 +175,7 @@ def test_a_fence_inside_a_value_cannot_end_the_diff() -> None:
 
 
 def test_stays_within_githubs_limit() -> None:
-    steps = [step("create", MAP, f"m{n}", new={"data": "v" * 190}) for n in range(400)]
+    steps = [step("create", MAP, f"m{n}", new={"data": "v" * 390}) for n in range(400)]
     text = rendered(steps)
     assert len(text) < 65_536
     assert "more are left out" in text

@@ -55,7 +55,7 @@ class Stack:
 
     def pulumi(self, *args: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Runs `pulumi ARGS` in the program's folder, inside the sandbox."""
-        done = self.sandbox.run(["pulumi", *args, *engine.QUIET], cwd=self.folder, check=False)
+        done = engine.pulumi(self.sandbox, self.folder, *args)
         assert not check or done.returncode == 0, f"pulumi {args[0]}:\n{done.stdout}\n{done.stderr}"
         return done
 

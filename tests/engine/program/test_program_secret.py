@@ -32,7 +32,8 @@ def traces(deployed: Any) -> dict[str, bytes]:
     texts = {name: text.encode() for name, text in found.items()}
     for folder in (sandbox.folder.pulumi_state, sandbox.folder.logs, sandbox.folder.cloud):
         texts.update(files(folder))
-    return {**texts, **files(sandbox.folder.images)}
+    texts.update(files(sandbox.folder.images))
+    return texts
 
 
 def files(folder: Path) -> Iterator[tuple[str, bytes]]:
