@@ -11,7 +11,7 @@ from sandbox.cloud.gcp.check import Rules
 from sandbox.cloud.gcp.errors import CloudError, already_exists, bad_request
 from sandbox.cloud.gcp.schema import Property, properties
 from sandbox.cloud.gcp.store import Record, Values
-from sandbox.cloud.gcp.values import UNKNOWN, Sensitive, known
+from sandbox.cloud.gcp.values import UNKNOWN, Sensitive, empty, known
 from sandbox.cloud.gcp.world import World
 
 
@@ -29,7 +29,6 @@ class Kind:
     links: ClassVar[frozenset[str]] = frozenset()
     replaced: ClassVar[frozenset[str]] = frozenset()
     updated: ClassVar[frozenset[str]] = frozenset()
-    ignored: ClassVar[frozenset[str]] = frozenset()
     survives: ClassVar[bool] = False  # a deleted one keeps its name taken, as identity pools do
 
     def __init__(self) -> None:
@@ -76,8 +75,6 @@ class Kind:
 
     def same(self, path: str, old: Any, new: Any) -> bool:
         """Whether Google takes both values for the same, whatever their spelling."""
-        if path in self.ignored:
-            return True
         return path in self.links and _last(old) == _last(new)
 
     def immutable(self, path: str, prop: Property, old: Any, new: Any) -> bool:
@@ -85,7 +82,11 @@ class Kind:
         top = plain.split(".")[0]
         if plain in self.updated or top in self.updated:
             return False
-        return prop.force_new or plain in self.replaced or top in self.replaced
+        if prop.force_new or plain in self.replaced or top in self.replaced:
+            return True
+        # A block that comes or goes replaces where a value in it would.
+        block = old if new is None else new
+        return (old is None or new is None) and prop.block and _holds_immutable(prop.fields, block)
 
     def label_outputs(self, inputs: Values, world: World) -> Values:
         if self.labels is None:
@@ -138,6 +139,16 @@ class Kind:
         """Raises CloudError where the name is in use. (IAM members are merged instead.)"""
         if record is not None:
             raise already_exists(self.title(inputs, world))
+
+
+def _holds_immutable(table: dict[str, Property], block: Any) -> bool:
+    if not isinstance(block, dict):
+        return False
+    return any(
+        prop.force_new or (prop.block and _holds_immutable(prop.fields, block[name]))
+        for name, prop in table.items()
+        if not empty(block.get(name))  # pyright: ignore[reportUnknownMemberType]
+    )
 
 
 def _last(value: Any) -> str:

@@ -49,7 +49,6 @@ class Cluster(Kind):
     }
     links = frozenset({"network", "subnetwork"})
     replaced = frozenset({"dnsConfig.additiveVpcScopeDnsDomain"})
-    ignored = frozenset({"dnsConfig.clusterDnsScope", "dnsConfig.clusterDns"})  # on Autopilot
 
     def identity(self, inputs: Values, world: World) -> str:
         location = world.location(inputs)
@@ -125,9 +124,16 @@ class Cluster(Kind):
         if (defaults := scaling.get("autoProvisioningDefaults")) and defaults.get("oauthScopes"):
             defaults = {**defaults, "oauthScopes": SCOPES}
             out["clusterAutoscaling"] = {**scaling, "autoProvisioningDefaults": defaults}
-        dns = inputs.get("dnsConfig") or {}
-        if domain := dns.get("additiveVpcScopeDnsDomain"):
-            out["dnsConfig"] = {**dns, "additiveVpcScopeDnsDomain": domain.rstrip(".") + "."}
+        dns = {
+            "additiveVpcScopeDnsDomain": "",
+            "clusterDns": "CLOUD_DNS",
+            "clusterDnsDomain": "cluster.local",
+            "clusterDnsScope": "CLUSTER_SCOPE",
+            **(inputs.get("dnsConfig") or {}),
+        }
+        if domain := dns["additiveVpcScopeDnsDomain"]:
+            dns["additiveVpcScopeDnsDomain"] = domain.rstrip(".") + "."
+        out["dnsConfig"] = dns
         return out
 
     def generated(self, inputs: Values, world: World, id_: str) -> Values:
@@ -148,6 +154,14 @@ class Cluster(Kind):
             "servicesIpv4Cidr": "10.30.0.0/20",
             "verticalPodAutoscaling": {"enabled": True},
         }
+
+    def same(self, path: str, old: Any, new: Any) -> bool:
+        # Autopilot has its own DNS: of its settings only the added domain is compared.
+        if path.startswith("dnsConfig."):
+            return not path.endswith("additiveVpcScopeDnsDomain")
+        if path == "dnsConfig" and new is None:
+            return True
+        return super().same(path, old, new)
 
     def immutable(self, path: str, prop: Property, old: Any, new: Any) -> bool:
         if path == "nodeConfig" and isinstance(new, dict):
