@@ -3,7 +3,8 @@
 from workloads.deployment import FineTuning, Surroundings, deploy
 from workloads.network_policy import isolate
 from workloads.placement import minimum_version
-from workloads.runs import Run, plan, problems
+from workloads.run import Run
+from workloads.runs import plan, problems
 
 __all__ = [
     "FineTuning",

@@ -12,7 +12,7 @@ import pulumi_kubernetes as k8s
 
 from workloads import job, rayjob
 from workloads.pods import Fragment, PodArgs
-from workloads.runs import Run
+from workloads.run import Run
 
 # KubeRay builds the cluster once and ignores later changes of these (kuberay#3840).
 RAY_JOB_REPLACED_BY = [

@@ -14,7 +14,7 @@ import pulumi
 from training.common.config import EXIT_CODE
 from workloads import pods
 from workloads.pods import Fragment, PodArgs
-from workloads.runs import Run
+from workloads.run import Run
 from workloads.trainers import ACCELERATE_FILE, CONFIG_FILE, TRAINERS
 
 CONTAINER = "trainer"

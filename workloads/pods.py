@@ -14,7 +14,7 @@ from typing import Any
 import pulumi
 
 from workloads.placement import Placement
-from workloads.runs import Run
+from workloads.run import Run
 from workloads.trainers import CONFIG_FOLDER
 
 Fragment = dict[str, Any]

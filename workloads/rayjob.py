@@ -20,7 +20,7 @@ import pulumi
 
 from workloads import pods
 from workloads.pods import Fragment, PodArgs
-from workloads.runs import Run
+from workloads.run import Run
 from workloads.trainers import CONFIG_FILE, TRAINERS
 
 RAY_VERSION = "2.60.0"  # of requirements/training.txt; a test compares them

@@ -17,7 +17,7 @@ from infra.schema import Settings
 from sandbox import Sandbox
 from workloads import job, plan, rayjob
 from workloads.pods import PodArgs
-from workloads.runs import Run
+from workloads.run import Run
 
 Found = TypeVar("Found")
 NAMESPACE = "gemma"
@@ -136,13 +136,17 @@ class Simulation:
 
     def take_away(self, name: str) -> None:
         """A Spot machine is preempted: its pods are disrupted, then the node is gone."""
+        self.kubectl("cordon", name)
         for pod in self.pods():
             if pod["spec"].get("nodeName") == name:
                 self.patch_status(pod, _disrupted(pod))
-                self.kubectl(
-                    "delete", "pod", pod["metadata"]["name"], "-n", NAMESPACE, "--wait=false"
-                )
+                self._delete_pod(pod)
         self.kubectl("delete", "node", name, "--wait=false")
+
+    def _delete_pod(self, pod: dict[str, Any]) -> None:
+        name = pod["metadata"]["name"]
+        options = ["--ignore-not-found", "--wait=false"]  # the operator may have been quicker
+        self.kubectl("delete", "pod", name, "-n", NAMESPACE, *options)
 
     def patch_status(self, pod: dict[str, Any], status: dict[str, Any]) -> None:
         """Write part of a pod's status, as its kubelet would."""
@@ -165,10 +169,9 @@ class Simulation:
         self.kubectl("annotate", "pod", name, "-n", NAMESPACE, f"gemma.test/exit-code={code}")
 
     def pods(self, **labels: str) -> list[dict[str, Any]]:
-        """The namespace's pods that have these labels (`_` for `-`, `__` for `/`)."""
-        wanted = {k.replace("__", "/").replace("_", "-"): v for k, v in labels.items()}
+        """The namespace's pods that have these labels."""
         found = self.sandbox.objects("pods", "-n", NAMESPACE)
-        return [p for p in found if wanted.items() <= p["metadata"].get("labels", {}).items()]
+        return [p for p in found if labels.items() <= p["metadata"].get("labels", {}).items()]
 
     def gpu_pods(self) -> list[dict[str, Any]]:
         """Pods that hold GPUs: bound to a node and not at their end."""
@@ -183,11 +186,63 @@ class Simulation:
         """One object of the namespace."""
         return json.loads(self.kubectl("get", kind, name, "-n", NAMESPACE, "-o", "json"))
 
+    def status(self) -> str:
+        """What `make status` shows."""
+        return self.sandbox.run(["python", "-m", "workloads.status"]).stdout
+
     def clear(self) -> None:
         """Remove all runs and all simulated nodes."""
         self.kubectl("delete", "rayjob,raycluster,job,service", "--all", "-n", NAMESPACE)
         self.kubectl("delete", "pod", "--all", "--force", "--grace-period=0", "-n", NAMESPACE)
         self.kubectl("delete", "node", "-l", "gemma.test/simulated=true")
+
+
+class RayDashboard:
+    """Ray's job API in place of the head that a simulation does not run; a context manager."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._sandbox = simulation.sandbox
+        self._simulation = simulation
+        self._state = simulation.sandbox.folder.root / "ray-job-status"
+        self._server: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> RayDashboard:
+        head = wait_until(
+            "Ray's head",
+            lambda: [
+                pod
+                for pod in self._simulation.pods(**{"ray.io/node-type": "head"})
+                if pod["status"].get("podIP")
+            ],
+        )[0]
+        address = ["ip", "address", "add", f"{head['status']['podIP']}/32", "dev", "lo"]
+        self._sandbox.run(address)
+        self.serve("PENDING")
+        self._server = self._sandbox.popen(["python", "-c", DASHBOARD, str(self._state)])
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._server is not None:
+            self._server.kill()
+            self._server.wait()
+
+    def serve(self, status: str) -> None:
+        """What the API says from now on."""
+        self._state.write_text(status)
+
+
+DASHBOARD = """
+import http.server, json, pathlib, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        status = pathlib.Path(sys.argv[1]).read_text()
+        job = {"status": status, "message": "", "entrypoint": "e", "type": "SUBMISSION"}
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(job).encode())
+    def log_message(self, *_): pass
+http.server.ThreadingHTTPServer(("0.0.0.0", 8265), Handler).serve_forever()
+"""
 
 
 def gpus(pod: dict[str, Any]) -> int:
