@@ -53,7 +53,7 @@ class Checkpoints:
     def __init__(
         self, folder: Folder, keep: int, node: int = 0, nodes: int = 1, patience: float = 600
     ) -> None:
-        self.folder = folder / "checkpoints"
+        self.folder = Folder(f"{folder.uri}/checkpoints", dated=True)
         self.keep, self.node, self.nodes, self.patience = keep, node, nodes, patience
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None

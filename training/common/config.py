@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, cast
 
 EXIT_CODE = 78
 """EX_CONFIG of sysexits.h: the Job's podFailurePolicy does not retry it."""
@@ -111,14 +111,14 @@ def _copied(value: Any) -> Any:
     return value
 
 
-def refuse(error: Exception, stream: TextIO = sys.stderr) -> int:
+def refuse(error: Exception) -> int:
     """Tell why a run cannot start and return the exit status that says so.
 
     torchrun turns every exit status of a worker into 1, so the status alone does not reach the
     Job: where GEMMA_CONFIG_ERROR_FILE names a file, its presence says the same to the container's
     wrapper, and the Job does not retry what a retry cannot mend.
     """
-    print(f"\n{error}\n", file=stream, flush=True)
+    print(f"\n{error}\n", file=sys.stderr, flush=True)
     marker = os.environ.get("GEMMA_CONFIG_ERROR_FILE")
     if marker:
         Path(marker).touch()

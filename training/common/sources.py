@@ -16,6 +16,7 @@ KEYS = {
     "model": ("trainer.model.model_name_or_path", "trainer.model.model_revision"),
     "dataset": ("trainer.data.dataset_name", "trainer.data.dataset_revision"),
 }
+LOCAL = ("/", "./", "../", "~")
 WEIGHTS = ("*.safetensors", "*.bin", "*.gguf", "*.pt", "*.pth")
 
 
@@ -46,12 +47,25 @@ def fetch(name: str, revision: str, kind: Kind, *, weights: bool = True) -> Path
         place.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{place}.lock"):
             return _from_bucket(name, place, key, weights)
-    if name.startswith(("/", "./", "../", "~")) or Path(name).is_dir():
+    if name.startswith(LOCAL) or Path(name).is_dir():
         folder = Path(name).expanduser()
         if not folder.is_dir():
             raise ConfigError([Problem(key, name, "a folder that exists")])
         return folder
-    return _from_hub(name, revision, kind, weights)
+    return _from_hub(name, revision, kind, weights=weights)
+
+
+def check(name: str, revision: str, kind: Kind) -> None:
+    """Raise what `fetch` would raise for a wrong name, revision or token, without the download."""
+    key, _ = KEYS[kind]
+    if "://" in name:
+        if not Folder(name).list():
+            raise ConfigError([Problem(key, name, "a folder of a bucket that holds objects")])
+    elif name.startswith(LOCAL) or Path(name).is_dir():
+        fetch(name, revision, kind)
+    else:
+        # Everything but the data itself: a few small files at most.
+        _from_hub(name, revision, kind, ["*config.json", "README.md"])
 
 
 def _from_bucket(uri: str, place: Path, key: str, weights: bool) -> Path:
@@ -68,7 +82,9 @@ def _from_bucket(uri: str, place: Path, key: str, weights: bool) -> Path:
     return place
 
 
-def _from_hub(name: str, revision: str, kind: Kind, weights: bool) -> Path:
+def _from_hub(
+    name: str, revision: str, kind: Kind, only: list[str] | None = None, *, weights: bool = True
+) -> Path:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     from huggingface_hub import errors, snapshot_download
 
@@ -80,6 +96,7 @@ def _from_hub(name: str, revision: str, kind: Kind, weights: bool) -> Path:
                 name,
                 repo_type=kind,
                 revision=revision,
+                allow_patterns=only,
                 ignore_patterns=None if weights else list(WEIGHTS),
             )
         )

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import random
-import tempfile
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,10 +24,16 @@ class Folder:
     """A folder of a bucket (`gs://bucket/path`) or of this machine.
 
     Paths given to the methods are relative to it, with forward slashes.
+
+    Args:
+        uri: of the folder.
+        dated: give each object of a bucket a custom time, by which the bucket's lifecycle rule
+            deletes it some day; only what may be deleted gets one.
     """
 
-    def __init__(self, uri: str | os.PathLike[str]) -> None:
+    def __init__(self, uri: str | os.PathLike[str], *, dated: bool = False) -> None:
         self.uri = os.fspath(uri).rstrip("/")
+        self.dated = dated
         self.remote = "://" in self.uri
         self._fs: Any = None
 
@@ -55,16 +61,15 @@ class Folder:
         if not self.remote:
             target = self._local(path)
             target.parent.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".writing-")
+            temporary = target.with_name(f".writing-{os.getpid()}-{target.name}")
             try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(data)
-                Path(temporary).replace(target)
+                temporary.write_bytes(data)
+                temporary.replace(target)
             except BaseException:
-                Path(temporary).unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
                 raise
         else:
-            _patiently(lambda: self._files().pipe_file(self._remote(path), data))
+            _patiently(lambda: self._files().pipe_file(self._remote(path), data, **self._extra()))
 
     def upload(self, source: str | os.PathLike[str], path: str) -> int:
         """Copy a local file, or a whole local folder, to `path`; return the bytes copied."""
@@ -75,7 +80,8 @@ class Folder:
         if not self.remote:
             self.write(path, source.read_bytes())
         else:
-            _patiently(lambda: self._files().put_file(str(source), self._remote(path)))
+            place = self._remote(path)
+            _patiently(lambda: self._files().put_file(str(source), place, **self._extra()))
         return source.stat().st_size
 
     def download(self, path: str, target: str | os.PathLike[str]) -> None:
@@ -144,6 +150,12 @@ class Folder:
     def _remote(self, path: str) -> str:
         bare = self.uri.split("://", 1)[1]
         return f"{bare}/{path}" if path else bare
+
+    def _extra(self) -> dict[str, Any]:
+        if not (self.dated and self.uri.startswith("gs://")):
+            return {}
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        return {"fixed_key_metadata": {"custom_time": now}}
 
     def _files(self) -> Any:
         if self._fs is None:

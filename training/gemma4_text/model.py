@@ -8,7 +8,7 @@ found from the model itself, so any Gemma text model trains here.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -93,42 +93,51 @@ def wrap_class(model: nn.Module, fsdp: FsdpConfig) -> str:
     return wanted
 
 
-def lora_targets(model: nn.Module, wanted: Sequence[str] | str | None) -> list[str] | str:
-    """Full names of the linear layers that get an adapter, in the language model only.
+def lora_config(model: nn.Module, lora: Mapping[str, Any], name: str, revision: str) -> Any:
+    """PEFT's configuration for adapters on linear layers of the language model, and no others.
+
+    Endings of names are kept as they are (serving engines read them); what lies outside of the
+    language model is excluded by a pattern: towers have layers of the same names, and their
+    Gemma4ClippableLinear takes no adapter.
 
     Args:
         model: the base model.
-        wanted: endings such as `q_proj`, `all-linear`, or a regular expression for whole names.
+        lora: keys of LoraConfig; `target_modules` are endings such as `q_proj`, `all-linear`, or a
+            regular expression for whole names.
+        name: where the base came from, for who loads the adapter.
+        revision: of the base on the Hub.
 
     Raises:
-        ConfigError: nothing matches.
+        ConfigError: the targets match nothing.
     """
+    from peft import LoraConfig
+
     _, layers = decoder_layers(model)
     stack = layers[0].rsplit(".", 1)[0] + "."
     linears = [
-        name
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and name.startswith(stack)
+        path
+        for path, module in model.named_modules()
+        if isinstance(module, nn.Linear) and path.startswith(stack)
     ]
-    if wanted is None or wanted == "all-linear":
-        return linears
+    endings = sorted({path.rsplit(".", 1)[1] for path in linears})
+    wanted = lora.get("target_modules") or "all-linear"
+    if wanted == "all-linear":
+        wanted = endings
     if isinstance(wanted, str):
-        matched = [name for name in linears if re.fullmatch(wanted, name)]
+        matched = [path for path in linears if re.fullmatch(wanted, path)]
+        missing = [] if matched else [wanted]
     else:
-        matched = [name for name in linears if any(name.endswith(f".{end}") for end in wanted)]
-    if not matched:
-        endings = sorted({name.rsplit(".", 1)[1] for name in linears})
+        missing = [end for end in wanted if not any(p.endswith(f".{end}") for p in linears)]
+    if missing:
         allowed = f"endings of the language model's linear layers: {', '.join(endings)}"
-        raise ConfigError([Problem("trainer.lora.target_modules", wanted, allowed)])
-    return matched
-
-
-def lora_config(model: nn.Module, lora: Mapping[str, Any]) -> Any:
-    """PEFT's configuration with the targets named in full."""
-    from peft import LoraConfig
-
-    settings = dict(lora)
-    settings["target_modules"] = lora_targets(model, settings.get("target_modules"))
+        raise ConfigError([Problem("trainer.lora.target_modules", missing, allowed)])
+    settings = {
+        "exclude_modules": rf"(?!{re.escape(stack)}).*",
+        **lora,
+        "target_modules": wanted,
+        "base_model_name_or_path": name,
+        "revision": revision,
+    }
     return LoraConfig(task_type="CAUSAL_LM", **settings)
 
 

@@ -216,6 +216,7 @@ def normal(query: str) -> str:
 
 def _restrict(database: sqlite3.Connection, limits: Limits) -> None:
     database.execute(f"PRAGMA max_page_count = {limits.memory_mib * 256}")  # pages of 4 KiB
+    database.execute("PRAGMA temp_store = MEMORY")  # else sorting spills to files, without limit
     # The heap limit is the process's, not the connection's: nothing else here uses SQLite.
     database.execute(f"PRAGMA hard_heap_limit = {limits.memory_mib * 2**20}")
     database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(limits.memory_mib, 16) * 2**20)

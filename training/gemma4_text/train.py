@@ -44,7 +44,7 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story, told from top to b
     import torch
     import torch.distributed as dist
     import yaml
-    from transformers import AutoTokenizer
+    from transformers import AutoTokenizer, PrinterCallback
     from trl.trainer.sft_config import SFTConfig
 
     from training.common import metrics, sources
@@ -113,8 +113,10 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story, told from top to b
     wrapped = model.wrap_class(base, config.fsdp)
 
     # --- adapter
-    adapter = model.lora_config(base, config.lora)
-    say(first, f"{type(base).__name__}: LoRA on {len(adapter.target_modules)} layers")
+    adapter = model.lora_config(
+        base, config.lora, config.model.model_name_or_path, config.model.model_revision
+    )
+    say(first, f"{type(base).__name__}: {wrapped}, LoRA on {', '.join(adapter.target_modules)}")
 
     # --- data
     table = sources.fetch(config.data.dataset_name, config.data.dataset_revision, "dataset")
@@ -140,6 +142,7 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story, told from top to b
         peft_config=adapter,
         callbacks=[runner, metrics.MetricsCallback(local)],
     )
+    trainer.remove_callback(PrinterCallback)  # MetricsCallback prints
     if world > 1:
         plugin: Any = trainer.accelerator.state.fsdp_plugin
         plugin.transformer_cls_names_to_wrap = [wrapped]
@@ -161,6 +164,7 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story, told from top to b
     trainer.save_model(str(local / "adapter"))
     if first:
         tokenizer.save_pretrained(local / "adapter")
+        (local / "adapter" / "training_args.bin").unlink(missing_ok=True)  # a pickle, of no use
         folder.upload(local / "adapter", "adapter")
 
     # --- verify

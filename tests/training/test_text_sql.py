@@ -1,0 +1,165 @@
+"""Rules of the execution harness, each with an answer known beforehand."""
+
+import pytest
+
+from training.gemma4_text.sql import (
+    Limits,
+    dialect,
+    execute,
+    extract,
+    is_ordered,
+    judge,
+    normal,
+    same_tree,
+    statements,
+)
+
+SCHEMA = (
+    "CREATE TABLE t (id INT, name TEXT, price DECIMAL); "
+    "INSERT INTO t VALUES (1, 'a', 2.5), (2, 'b', 1.0), (3, 'b', 4);"
+)
+LIMITS = Limits(seconds=1.0, rows=100, memory_mib=64)
+ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT COUNT(*) FROM n;"
+
+
+@pytest.mark.parametrize(
+    ("gold", "predicted", "correct"),
+    [
+        # rows as a multiset: order is free where the gold does not order
+        ("SELECT name FROM t", "SELECT name FROM t ORDER BY id DESC", True),
+        # a multiset, not a set: b occurs twice
+        ("SELECT name FROM t", "SELECT DISTINCT name FROM t", False),
+        # order counts where the gold orders
+        ("SELECT id FROM t ORDER BY price", "SELECT id FROM t ORDER BY price DESC", False),
+        ("SELECT id FROM t ORDER BY price", "SELECT id FROM t ORDER BY price ASC", True),
+        # an ORDER BY inside does not make the result ordered
+        (
+            "SELECT id FROM (SELECT id FROM t ORDER BY id)",
+            "SELECT id FROM t ORDER BY id DESC",
+            True,
+        ),
+        # numbers by value, columns by place, names of columns do not matter
+        ("SELECT COUNT(*) FROM t", "SELECT 3.0 AS many", True),
+        ("SELECT id, name FROM t", "SELECT name, id FROM t", False),
+        ("SELECT 0.1 + 0.2", "SELECT 0.3", True),
+        ("SELECT '1'", "SELECT 1", False),
+        ("SELECT NULL", "SELECT 0", False),
+        # data that changes: the databases are compared
+        ("DELETE FROM t WHERE id = 1", "DELETE FROM t WHERE name = 'a'", True),
+        ("DELETE FROM t WHERE id = 1", "DELETE FROM t WHERE id = 2", False),
+        ("UPDATE t SET price = 9 WHERE id = 3", "UPDATE t SET price = 9.0 WHERE id > 2", True),
+        (
+            "INSERT INTO t VALUES (4, 'c', 1)",
+            "INSERT INTO t (id, name, price) SELECT 4,'c',1",
+            True,
+        ),
+        ("DELETE FROM t WHERE id = 1", "SELECT id FROM t WHERE id = 1", False),
+        ("SELECT id FROM t", "DELETE FROM t", False),
+        # tables that change
+        ("CREATE TABLE u (x INT)", "CREATE TABLE u (x INTEGER)", True),
+        ("CREATE TABLE u (x INT)", "CREATE TABLE v (x INT)", False),
+        ("DROP TABLE t", "DROP TABLE IF EXISTS t", True),
+        ("ALTER TABLE t ADD COLUMN c INT", "ALTER TABLE t ADD c INT", True),
+        # an error, nothing at all, prose
+        ("SELECT id FROM t", "SELECT nothing FROM t", False),
+        ("SELECT id FROM t", "", False),
+        ("SELECT id FROM t", "I do not know", False),
+    ],
+)
+def test_what_counts_as_the_same_answer(gold: str, predicted: str, correct: bool):
+    assert judge(SCHEMA, gold, predicted, LIMITS).correct is correct
+
+
+def test_a_gold_that_does_not_run_is_left_out_and_its_dialect_named():
+    verdict = judge(SCHEMA, "SELECT DATE_TRUNC('month', now()) FROM t", "SELECT 1", LIMITS)
+    assert verdict.correct is None
+    assert verdict.gold_dialect == "postgres"
+    assert dialect("complete nonsense ((") == "none"
+    broken = judge("CREATE TABLE x (a ENUM(;", "SELECT 1", "SELECT 1", LIMITS)
+    assert broken.correct is None
+
+
+def test_empty_results_are_told_apart():
+    right = judge(SCHEMA, "SELECT id FROM t WHERE id = 9", "SELECT id FROM t WHERE id = 8", LIMITS)
+    assert right.correct is True
+    assert right.non_empty is False
+    assert (
+        judge(SCHEMA, "SELECT SUM(id) FROM t WHERE id = 9", "SELECT 1", LIMITS).non_empty is False
+    )
+    assert judge(SCHEMA, "DELETE FROM t", "DELETE FROM t", LIMITS).non_empty is True
+
+
+def test_every_run_has_a_database_of_its_own():
+    assert execute(SCHEMA, "DELETE FROM t", LIMITS).state == {"t": (("id", "name", "price"), ())}
+    assert execute(SCHEMA, "SELECT COUNT(*) FROM t", LIMITS).rows == ((3,),)
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        (ENDLESS, "too slow"),
+        ("SELECT a.id FROM t a, t b, t c, t d, t e", "more than 100 rows"),
+        ("SELECT length(randomblob(900000000))", "too big"),
+        ("ATTACH DATABASE '/tmp/x.db' AS x", "not authorized"),
+        ("PRAGMA writable_schema = 1", "not authorized"),
+        ("SELECT load_extension('x')", "not authorized"),
+        ("VACUUM INTO '/tmp/stolen.db'", "authorization denied"),
+        ("SELECT readfile('/etc/passwd')", "no such function"),
+        ("SELEC 1", "syntax error"),
+    ],
+)
+def test_a_query_cannot_run_away_or_out(query: str, reason: str):
+    error = execute(SCHEMA, query, LIMITS).error
+    assert error is not None
+    assert reason in error
+
+
+def test_memory_is_limited():
+    grow = (
+        "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 100000) "
+        "SELECT COUNT(*) FROM (SELECT DISTINCT x || hex(zeroblob(5000)) FROM n)"
+    )
+    error = execute(SCHEMA, grow, Limits(seconds=20, rows=100, memory_mib=32)).error
+    assert error is not None
+    assert "memory" in error or "full" in error
+
+
+def test_after_an_overrun_the_next_query_runs():
+    execute(SCHEMA, ENDLESS, Limits(seconds=0.05))
+    assert execute(SCHEMA, "SELECT 1", LIMITS).rows == ((1,),)
+
+
+@pytest.mark.parametrize(
+    ("text", "sql"),
+    [
+        ("SELECT 1;", "SELECT 1;"),
+        ("```sql\nSELECT 1;\n```", "SELECT 1;"),
+        ("Sure! Here it is:\n```\nSELECT 1\n```\nIt counts.", "SELECT 1"),
+        ("The query is:\nSELECT 1", "SELECT 1"),
+        ("```sql\nSELECT 1", "SELECT 1"),
+        ("no idea", "no idea"),
+    ],
+)
+def test_the_sql_is_found_in_an_answer(text: str, sql: str):
+    assert extract(text) == sql
+
+
+def test_scripts_are_split_where_sqlite_says_so():
+    trigger = "CREATE TRIGGER r AFTER INSERT ON t BEGIN DELETE FROM t; END;"
+    assert statements(f"SELECT ';'; {trigger} SELECT 2") == ["SELECT ';';", trigger, "SELECT 2"]
+    assert statements(" ;; ") == []
+
+
+def test_text_and_tree_matches():
+    assert normal("SELECT  A FROM t ;") == normal("select a\nfrom T")
+    assert normal("SELECT 'A'") != normal("SELECT 'a'")
+    assert same_tree("SELECT a FROM t WHERE x = 1", "select A from T where (x) = 1") is False
+    assert same_tree("SELECT a FROM t WHERE x = 1", "select A from T where x=1") is True
+    assert same_tree("SELECT a FROM", "SELECT a") is False
+
+
+def test_a_result_is_ordered_by_the_outermost_order_only():
+    assert is_ordered("SELECT a FROM t ORDER BY a LIMIT 1")
+    assert is_ordered("SELECT a FROM t UNION SELECT a FROM u ORDER BY a")
+    assert not is_ordered("SELECT a FROM (SELECT a FROM t ORDER BY a)")
+    assert not is_ordered("SELECT ROW_NUMBER() OVER (ORDER BY a) FROM t")

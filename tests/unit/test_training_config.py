@@ -1,0 +1,165 @@
+"""A trainer's configuration: every problem at once, before any library is loaded."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from training.common.config import ConfigError, Problem, merge, refuse
+from training.common.keys import Bound, check, key_of, schema
+from training.gemma4_text.config import accelerate_config, load, resolve
+
+
+def problems(overrides: dict[str, Any]) -> dict[str, Problem]:
+    with pytest.raises(ConfigError) as error:
+        resolve(overrides)
+    return {problem.key: problem for problem in error.value.problems}
+
+
+def test_the_defaults_are_the_tutorials():
+    resolved = resolve({})
+    assert resolved["model"]["model_name_or_path"] == "google/gemma-4-31B-it"
+    assert resolved["data"]["dataset_name"] == "philschmid/gretel-synthetic-text-to-sql"
+    assert (resolved["data"]["train_rows"], resolved["data"]["held_out_rows"]) == (10000, 2500)
+    sft, lora = resolved["sft"], resolved["lora"]
+    assert (sft["max_length"], sft["num_train_epochs"], sft["learning_rate"]) == (1024, 3, 1e-5)
+    assert (sft["per_device_train_batch_size"], sft["gradient_accumulation_steps"]) == (2, 32)
+    assert (sft["save_steps"], sft["bf16"]) == (20, True)
+    assert (lora["r"], lora["lora_alpha"], lora["lora_dropout"]) == (16, 32, 0.05)
+
+
+def test_all_problems_are_told_at_once_with_the_closest_key():
+    found = problems(
+        {
+            "sft": {"learning_rate": -1e-5, "lerning_rate": 1e-4, "num_train_epochs": "three"},
+            "lora": {"r": 0, "bias": "some"},
+            "loro": {},
+            "data": {"held_out_by": "luck"},
+        }
+    )
+    assert set(found) == {
+        "trainer.sft.learning_rate",
+        "trainer.sft.lerning_rate",
+        "trainer.sft.num_train_epochs",
+        "trainer.lora.r",
+        "trainer.lora.bias",
+        "trainer.loro",
+        "trainer.data.held_out_by",
+    }
+    assert "did you mean learning_rate?" in found["trainer.sft.lerning_rate"].allowed
+    assert "did you mean lora?" in found["trainer.loro"].allowed
+    assert "question, schema" in found["trainer.data.held_out_by"].allowed
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key", "reason"),
+    [
+        ({"fsdp": {"activation_checkpointing": True}}, "fsdp.activation_checkpointing", "empty"),
+        ({"sft": {"fsdp_config": {}}}, "sft.fsdp_config", "section fsdp"),
+        ({"model": {"device_map": "auto"}}, "model.device_map", "shard"),
+        ({"sft": {"assistant_only_loss": True}}, "sft.assistant_only_loss", "no answers"),
+        ({"sft": {"packing_strategy": "wrapped"}}, "sft.packing_strategy", "whole"),
+        ({"sft": {"max_length": None}}, "sft.max_length", "packing"),
+        ({"model": {"attn_implementation": "paged"}}, "model.attn_implementation", "next"),
+        (
+            {"model": {"attn_implementation": "flash_attention_2"}},
+            "model.attn_implementation",
+            "256",
+        ),
+        ({"sft": {"lr_scheduler_type": "constant"}}, "sft.lr_scheduler_type", "ignores"),
+        ({"lora": {"modules_to_save": ["lm_head"]}}, "lora.ensure_weight_tying", "two copies"),
+        ({"data": {"user_prompt": "{question}"}}, "data.user_prompt", "{schema}"),
+        ({"fsdp": {"transformer_layer_cls_to_wrap": 3}}, "fsdp.transformer_layer_cls_to_wrap", ""),
+    ],
+)
+def test_known_traps_are_refused_by_name(overrides: dict[str, Any], key: str, reason: str):
+    found = problems(overrides)
+    assert reason in found[f"trainer.{key}"].allowed
+
+
+def test_numbers_may_come_as_text_or_as_whole_floats():
+    resolved = resolve({"sft": {"learning_rate": "1e-4", "max_steps": "20"}, "lora": {"r": 8.0}})
+    assert resolved["sft"]["learning_rate"] == 1e-4
+    assert resolved["sft"]["max_steps"] == 20
+    assert resolved["lora"]["r"] == 8
+
+
+def test_overrides_merge_and_leave_the_arguments_alone():
+    defaults = {"a": {"b": 1, "c": [1]}}
+    assert merge(defaults, {"a": {"c": [2]}}) == {"a": {"b": 1, "c": [2]}}
+    assert defaults == {"a": {"b": 1, "c": [1]}}
+
+
+def test_a_resolved_configuration_survives_yaml(tmp_path: Path):
+    resolved = resolve({"run": {"output_dir": "gs://b/runs/x", "device": "cpu"}})
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(resolved))
+    config = load(path)
+    assert config.run.output_dir == "gs://b/runs/x"
+    assert config.sft == resolved["sft"]
+    assert config.data.seed == 42
+
+
+def test_a_run_without_an_output_folder_is_refused(tmp_path: Path):
+    path = tmp_path / "run.yaml"
+    path.write_text("sft: {max_steps: 3}\n")
+    with pytest.raises(ConfigError, match=r"trainer\.run\.output_dir"):
+        load(path)
+    path.write_text("- not\n- a mapping\n")
+    with pytest.raises(ConfigError, match="mapping of sections"):
+        load(path)
+
+
+@pytest.mark.parametrize(("nodes", "workers"), [(1, 2), (1, 8), (4, 8)])
+def test_the_launcher_starts_one_process_a_gpu_under_fsdp2(nodes: int, workers: int):
+    launcher = accelerate_config(nodes, workers, "cuda")
+    assert launcher["num_machines"] == nodes
+    assert launcher["num_processes"] == nodes * workers
+    assert launcher["distributed_type"] == "FSDP"
+    assert launcher["fsdp_config"]["fsdp_version"] == 2
+    assert launcher["fsdp_config"]["fsdp_activation_checkpointing"] is False
+    assert not launcher["use_cpu"]
+    assert accelerate_config(1, 1, "cpu")["distributed_type"] == "NO"
+
+
+def test_a_problem_reads_as_key_value_allowed_and_fix():
+    problem = Problem("sft.learning_rate", -1, "a number above 0", "set {key} 1e-5")
+    text = str(problem.under("trainer").under("gemma:runs.x"))
+    assert "gemma:runs.x.trainer.sft.learning_rate" in text
+    assert "set gemma:runs.x.trainer.sft.learning_rate 1e-5" in text
+    assert "2 problems" in str(ConfigError([problem, problem]))
+
+
+def test_a_refusal_leaves_its_mark_for_the_containers_wrapper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("GEMMA_CONFIG_ERROR_FILE", str(tmp_path / "config-error"))
+    assert refuse(ConfigError([Problem("a", 1, "2")])) == 78
+    assert (tmp_path / "config-error").exists()
+    assert "allowed: 2" in capsys.readouterr().err
+
+
+def test_rules_come_from_annotations():
+    assert key_of(int | None).types == ("integer", "null")
+    assert key_of(list[str]).types == ("list",)
+    read, found = check("x", {"a": True}, {"a": key_of(int)})
+    assert (read, len(found)) == ({}, 1)  # a boolean is no number, whatever Python says
+    assert not Bound(above=0).holds(float("nan"))
+
+
+def test_every_key_of_the_defaults_is_in_the_schemas():
+    assert {"learning_rate", "packing", "activation_checkpointing"} <= set(schema("sft"))
+    assert "ensure_weight_tying" in schema("lora")
+    assert schema("quantization")["bnb_4bit_quant_type"].choices == ("fp4", "nf4")
+
+
+def test_no_heavy_library_is_imported():
+    code = (
+        "import sys; from training.gemma4_text.config import resolve; resolve({}); "
+        "heavy = {'torch', 'transformers', 'trl', 'peft', 'datasets', 'numpy'} & set(sys.modules); "
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
