@@ -87,7 +87,8 @@ class TrainerImage(pulumi.ComponentResource):
                     "timeout_s": args.timeout_minutes * 60,
                     "context": os.path.relpath(args.context, ROOT),
                 },
-                pulumi.ResourceOptions(parent=self),
+                # What a component waits for does not hold back its children by itself.
+                pulumi.ResourceOptions(parent=self, depends_on=opts.depends_on if opts else None),
             )
             self.reference = built.reference
         self.register_outputs({"reference": self.reference})

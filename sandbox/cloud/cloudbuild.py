@@ -56,7 +56,7 @@ class CloudBuild:
     def create(self, project: str, location: str, build: Build) -> Build:
         """Queues a build; the answer is an operation that holds it. Raises Refused."""
         number = self.world.number(project)
-        enabled = self.store.fact("services")
+        enabled = self.world.services(project)
         if enabled is not None and "cloudbuild.googleapis.com" not in enabled:
             error = str(api_disabled("cloudbuild.googleapis.com", project, number))
             raise Refused(403, "PERMISSION_DENIED", error.removeprefix("googleapi: Error 403: "))

@@ -59,9 +59,16 @@ class World:
         Only once some program has managed APIs in this sandbox: a test of a single resource need
         not enable anything.
         """
-        enabled = self.store.fact("services")
+        enabled = self.services(project)
         if enabled is not None and service not in enabled:
             raise api_disabled(service, project, self.number(project))
+
+    def services(self, project: str) -> list[str] | None:
+        """The project's enabled APIs, or None where no program ever managed them."""
+        return self.store.fact(f"services-{project}")
+
+    def set_services(self, project: str, enabled: list[str]) -> None:
+        self.store.set_fact(f"services-{project}", enabled)
 
     def account_exists(self, member: str) -> bool:
         """Whether a service account named by an IAM member exists (others are not ours to know)."""

@@ -40,14 +40,16 @@ class Service(Kind):
         pass  # enabling an enabled API is no error
 
     def created(self, record: Record, world: World) -> None:
-        enabled: list[str] = world.store.fact("services") or []
+        project = world.of(record.inputs)
+        enabled = world.services(project) or []
         if (service := record.inputs["service"]) not in enabled:
-            world.store.set_fact("services", [*enabled, service])
+            world.set_services(project, [*enabled, service])
 
     def deleting(self, record: Record, world: World) -> None:
         if record.state.get("disableOnDestroy"):
-            enabled: list[str] = world.store.fact("services") or []
-            world.store.set_fact("services", [s for s in enabled if s != record.inputs["service"]])
+            project = world.of(record.inputs)
+            left = [s for s in world.services(project) or [] if s != record.inputs["service"]]
+            world.set_services(project, left)
 
 
 class ServiceIdentity(Kind):
