@@ -54,6 +54,10 @@ def _template(run: Run, args: PodArgs) -> Fragment:
         # torchrun's default of 30 s is too short for a checkpoint to reach the bucket.
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(pods.STOP_SECONDS),
     }
+    if run.device == "cpu":
+        # use_cpu in its file alone leaves accelerate's GPU launcher looking for GPUs, and torch
+        # would start a thread for every core of the machine in every worker.
+        more |= {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
     container: Fragment = {
         "name": CONTAINER,
         "image": args.image,
