@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from review import values
+from review import causes, values
 from review.digest import Change, Preview, Verdict
 
 LONGEST = 65_000  #: characters; GitHub refuses comments above 65,536
@@ -89,20 +89,19 @@ def _counts(preview: Preview) -> str:
     )
 
 
-def _warning(changes: Iterable[Change]) -> str:
+def _warning(changes: Sequence[Change]) -> str:
     rows = [
         f"> - **{change.verdict}s the {change.kind}** {code(change.name)}: "
-        f"{CONSEQUENCES[change.kind, change.verdict]}{_because(change)}"
+        f"{CONSEQUENCES[change.kind, change.verdict]}{_because(change, changes)}"
         for change in changes
         if change.critical and change.kind
     ]
     return "\n".join(["> [!WARNING]", *rows]) if rows else ""
 
 
-def _because(change: Change) -> str:
-    forced = [path for path in change.paths if path.startswith(change.reasons)]
-    paths = forced if change.reasons and forced else list(change.paths)
-    return f" (because of {_paths(paths)})" if paths else ""
+def _because(change: Change, changes: Sequence[Change]) -> str:
+    found = causes.causes(change, changes) if change.verdict == "replace" else []
+    return f" (because of {_paths(found)})" if found else ""
 
 
 def _paths(paths: Iterable[str]) -> str:
@@ -120,8 +119,8 @@ def _table(changes: Sequence[Change]) -> str:
 
 
 def _row(change: Change) -> str:
-    verdict = _strong(change)
-    return f"| {verdict} | {code(change.name)} | {code(change.type)} | {_paths(change.paths)} |"
+    cells = _strong(change), code(change.name), code(change.type), _paths(causes.paths(change))
+    return f"| {' | '.join(cells)} |"
 
 
 def _strong(change: Change) -> str:

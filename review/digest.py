@@ -6,8 +6,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from review import values
-
 Verdict = Literal["delete", "replace", "update", "create"]
 
 #: The engine's step names. A replacement comes as up to three steps of one resource.
@@ -28,6 +26,10 @@ CRITICAL = {
     "kubernetes:batch/v1:Job": "run",
     "kubernetes:ray.io/v1:RayJob": "run",
 }
+
+
+#: What the engine adds to a program's own message, to no reader's use.
+PROGRAM_ENDED = "program exited with non-zero exit code"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,16 +62,6 @@ class Change:
     def critical(self) -> bool:
         """Whether something that costs hours or data is replaced or deleted."""
         return self.kind is not None and self.verdict in ("replace", "delete")
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """Property paths that differ, sorted; what forces a replacement comes first."""
-        if self.verdict in ("create", "delete"):
-            return ()
-        differing = [d.path for d in values.differences(self.old, self.new)]
-        found = sorted(set(differing) or set(self.reported))
-        forced = [path for path in found if path.startswith(self.reasons)] if self.reasons else []
-        return (*forced, *(path for path in found if path not in forced))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +98,7 @@ def read(digest: Mapping[str, Any]) -> Preview:
         for diagnostic in digest.get("diagnostics") or ()
         if diagnostic.get("severity") == "error"
     ]
+    errors = [error for error in errors if PROGRAM_ENDED not in error] or errors
     return Preview(
         changes=tuple(sorted(found.values(), key=_order)),
         same=len(same - set(found)),
