@@ -63,7 +63,7 @@ def page() -> str:
             lines.append(f"{_type(field)}, default {_default(key, field)}.{_example(field)}\n")
         else:
             lines += ["| Key | Type | Default | |", "|---|---|---|---|"]
-            lines += [_row(k, f) for k, f in fields(inner, f"{key}{suffix}.") if _leaf(f)]
+            lines += [_row(k, f) for k, f in fields(inner, f"{key}{suffix}.")]
             lines.append("")
         if key == "huggingFaceSecret":
             lines.append(f"## {NAMESPACE}:huggingFaceToken\n\n{TOKEN}\n\nsecret, default unset.\n")
@@ -104,10 +104,6 @@ def _row(key: str, field: FieldInfo) -> str:
     return f"| `{key}` | {_type(field)} | {_default(key, field)} | {text} |"
 
 
-def _leaf(field: FieldInfo) -> bool:
-    return _group(field.annotation)[0] is None
-
-
 def _sentence(text: str | None) -> str:
     return " ".join((text or "").split())
 
@@ -127,7 +123,7 @@ def _type_name(annotation: Any) -> str:
     if origin in (Union, UnionType):
         return _type_name(next(a for a in arguments if a is not NoneType))
     if origin is tuple:
-        return f"list of {_type_name(arguments[0])}"
+        return f"list of {_type_name(arguments[0])}s".replace("texts", "text")
     if origin is dict:
         return "map"
     if hasattr(annotation, "__metadata__"):
@@ -148,6 +144,8 @@ def _default(key: str, field: FieldInfo) -> str:
         return "required"
     if field.default is None:
         return "unset"
+    if _group(field.annotation)[0] is not None and field.default != ():
+        return "below"
     if field.default in ((), {}):
         return "none"
     value = field.default

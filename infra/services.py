@@ -36,7 +36,7 @@ NOT_YET = re.compile(
             r"has not been used in project .* before or it is disabled",
             r"Identity Pool does not exist",
             r"Service account .* does not exist",
-            r"Permission 'iam\\.service[aA]ccounts\\.actAs' denied",
+            r"Permission 'iam\.service[aA]ccounts\.actAs' denied",
         )
     )
 )

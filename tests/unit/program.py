@@ -46,6 +46,7 @@ class Declaration:
 
     resources: list[Declared] = field(default_factory=list)
     outputs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    exports: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
     def of(self, type_: str) -> list[Declared]:
@@ -105,8 +106,8 @@ class Google(pulumi_mocks.Mocks):
             state |= {"name": state["repositoryId"]}
         elif kind == "Bucket":
             state |= {"url": f"gs://{state['name']}"}
-        elif kind == "TrainerImage":
-            state |= {"reference": f"host/p/r/trainer@sha256:{'0' * 64}", "digest": "sha256:0"}
+        elif kind == "Build":
+            state |= {"reference": f"host/p/r/trainer@sha256:{'0' * 64}"}
         return f"{args.name}-id", state
 
     def call(self, args: pulumi_mocks.MockCallArgs) -> dict[str, Any]:
@@ -193,8 +194,20 @@ def _run(
     pulumi.runtime.set_mocks(
         google, project="gemma", stack=stack, preview=preview, monitor=monitor, logger=logger
     )
+
+    def body() -> pulumi.Output[None]:
+        program()
+        exports = getattr(pulumi_settings.get_root_resource(), "outputs", {})
+        kept = {k: pulumi.Output.from_input(v) for k, v in exports.items()}
+        secret = pulumi.Output.from_input({k: v.is_secret() for k, v in kept.items()})
+        return pulumi.Output.all(kept, secret).apply(
+            lambda both: declaration.exports.update(
+                {k: Secret(v) if both[1][k] else v for k, v in both[0].items()}
+            )
+        )
+
     try:
-        pulumi.runtime.test(program)()
+        pulumi.runtime.test(body)()
     finally:
         logger.removeHandler(handler)
         pulumi_settings.ROOT.set(None)
