@@ -59,8 +59,13 @@ def deploy(surroundings: Surroundings, folder: Path, stack: str) -> str | None:
 
 
 def preview(surroundings: Surroundings, folder: Path, stack: str) -> Preview:
-    """Previews the program in `folder` against the state that the stack has."""
+    """Previews the program in `folder` as a stack that is made if need be."""
     _select(surroundings, folder, stack)
+    return plan(surroundings, folder, stack)
+
+
+def plan(surroundings: Surroundings, folder: Path, stack: str) -> Preview:
+    """Previews the program in `folder` against the state that the stack has."""
     done = pulumi(surroundings, folder, "preview", "--json", "--show-sames", "--stack", stack)
     found = read(_digest(done.stdout))
     if not done.returncode:

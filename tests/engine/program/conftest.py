@@ -63,9 +63,23 @@ class Stack:
         """The engine's verdict on the settings with these changes, which are undone after."""
         text = self.file.read_text()
         self.configure(changes)
-        found = engine.preview(self.sandbox, self.folder, self.name)
+        found = engine.plan(self.sandbox, self.folder, self.name)
         self.file.write_text(text)
         return found
+
+    def encrypted(self, key: str, value: str) -> dict[str, str]:
+        """A secret setting as it stands in a settings file."""
+        text = self.file.read_text()
+        self.pulumi("config", "set", "--secret", "--stack", self.name, key, value)
+        found = yaml.safe_load(self.file.read_text())["config"][key]
+        self.file.write_text(text)
+        return found
+
+    def last_changes(self) -> dict[str, int]:
+        """What the last deployment did, by the engine's own count of each operation."""
+        text = self.pulumi("stack", "history", "--json", "--page-size", "1", "--stack", self.name)
+        counts: dict[str, int] = json.loads(text.stdout)[0]["resourceChanges"]
+        return {verdict: count for verdict, count in counts.items() if verdict != "same"}
 
     def up(self, *args: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         return self.pulumi(
