@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -48,6 +49,17 @@ class Snapshot:
     jobs: list[Body] = field(default_factory=list[Body])
     pods: list[Body] = field(default_factory=list[Body])
     events: list[Body] = field(default_factory=list[Body])
+
+
+STAMP = re.compile(r"(\d{4}-\d\d-\d\dT[\d:.]+Z) ")
+
+
+@dataclass
+class Position:
+    """How far a log has been read: lines, and the time of the last (empty where logs have none)."""
+
+    lines: int = 0
+    time: str = ""
 
 
 class Cluster:
@@ -119,21 +131,28 @@ class Cluster:
         except (self._refusal, HTTPError):
             return ""
 
-    def follow(self, pod: str, container: str) -> Iterator[str]:
-        """The lines of a container's log as they are written, until it ends.
+    def follow(self, pod: str, container: str, seen: Position) -> Iterator[str]:
+        """The lines of a container's log as they are written, from `seen` on, which moves along.
 
-        The stream ends early when the API server does; ask again with what is known then.
+        The stream ends when the container does, and early when the API server does: then ask
+        again with the same position.
         """
+        options: dict[str, Any] = {"follow": True, "timestamps": True, "_preload_content": False}
         try:
             stream = self._core.read_namespaced_pod_log(
-                pod, self.namespace, container=container, follow=True, _preload_content=False
+                pod, self.namespace, container=container, **options
             )
-            rest = ""
+            already, rest = seen.lines, ""
             for chunk in stream.stream(decode_content=True):
                 *lines, rest = (rest + chunk.decode(errors="replace")).split("\n")
-                yield from lines
-            if rest:
-                yield rest
+                for line in lines:
+                    match = STAMP.match(line)
+                    stamp = match[1] if match else ""
+                    already -= 1
+                    if (stamp and stamp <= seen.time) or (not stamp and already >= 0):
+                        continue
+                    seen.lines, seen.time = seen.lines + 1, stamp or seen.time
+                    yield line[match.end() :] if match else line
         except (self._refusal, HTTPError):
             return
 

@@ -11,10 +11,11 @@ import sys
 import time
 from collections.abc import Sequence
 
-from workloads.client import NAMESPACE, Cluster, Snapshot, UnreachableError
+from workloads.client import NAMESPACE, Cluster, Position, Snapshot, UnreachableError, part
 from workloads.overview import FAILED, RunStatus, log_source, overview, pods_of
 
 INTERVAL = 2.0
+PATIENCE = 600.0  # seconds without an answer from the API server, once it has given one
 
 
 def find(runs: Sequence[RunStatus], wanted: str) -> RunStatus | None:
@@ -24,11 +25,15 @@ def find(runs: Sequence[RunStatus], wanted: str) -> RunStatus | None:
 
 
 def follow(cluster: Cluster, wanted: str, *, to_the_end: bool = True) -> int:
-    """Prints the run's log; see the module for the exit code."""
-    followed: set[str] = set()
+    """Prints the run's log; see the module for the exit code.
+
+    Raises:
+        UnreachableError: the cluster cannot be asked, or has not answered for PATIENCE seconds.
+    """
+    seen: dict[str, Position] = {}
     said = ""
+    snapshot = cluster.snapshot()
     while True:
-        snapshot = cluster.snapshot()
         runs = overview(snapshot)
         run = find(runs, wanted)
         if run is None:
@@ -36,15 +41,14 @@ def follow(cluster: Cluster, wanted: str, *, to_the_end: bool = True) -> int:
             print(f"No run {wanted!r} on the cluster; there are: {names}", file=sys.stderr)
             return 2
         source = _source(run, snapshot)
-        if source is not None and source[0] not in followed:
-            pod, container = source
-            if not to_the_end:
-                print(cluster.tail(pod, container, lines=10_000), end="")
-                return 0
-            followed.add(pod)
-            for line in cluster.follow(pod, container):
+        if source is not None and not to_the_end:
+            print(cluster.tail(*source, lines=10_000), end="")
+            return 0
+        if source is not None and (source[0] not in seen or _running(source[0], snapshot)):
+            for line in cluster.follow(*source, seen.setdefault(source[0], Position())):
                 print(line, flush=True)
-            continue
+            snapshot = _again(cluster)
+            run = find(overview(snapshot), wanted) or run
         if run.ended:
             (final,) = [r for r in overview(snapshot, cluster.tail) if r.object == run.object]
             _say(f"{run.name} ({run.id}): {final.phase}. {final.why}".rstrip(" ."))
@@ -56,6 +60,25 @@ def follow(cluster: Cluster, wanted: str, *, to_the_end: bool = True) -> int:
         if not to_the_end:
             return 0
         time.sleep(INTERVAL)
+        snapshot = _again(cluster)
+
+
+def _again(cluster: Cluster) -> Snapshot:
+    """A new snapshot, however long the API server is away (an upgrade takes minutes)."""
+    began = time.monotonic()
+    while True:
+        try:
+            return cluster.snapshot()
+        except UnreachableError as error:
+            if time.monotonic() - began > PATIENCE:
+                raise
+            _say(f"{error} Trying again.")
+            time.sleep(max(INTERVAL, 10.0))
+
+
+def _running(pod: str, snapshot: Snapshot) -> bool:
+    phases = {p["metadata"]["name"]: part(p, "status").get("phase") for p in snapshot.pods}
+    return phases.get(pod) == "Running"
 
 
 def _source(run: RunStatus, snapshot: Snapshot) -> tuple[str, str] | None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from workloads import logs
-from workloads.client import Snapshot
+from workloads.client import Position, Snapshot
 from workloads.overview import log_source, overview
 from workloads.status import duration, table
 
@@ -254,8 +254,10 @@ class Cluster:
     def tail(self, pod: str, container: str, lines: int = 60) -> str:
         return f"tail of {pod}\n"
 
-    def follow(self, pod: str, container: str):
-        yield f"log of {pod}"
+    def follow(self, pod: str, container: str, seen: Position):
+        if not seen.lines:
+            seen.lines = 1
+            yield f"log of {pod}"
 
 
 def test_logs_follow_a_run_through_a_restart(monkeypatch, capsys):
