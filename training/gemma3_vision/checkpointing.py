@@ -3,8 +3,8 @@
     <run folder>/checkpoints/step-000020/...            the trainer's own files, RNG of every rank
     <run folder>/checkpoints/step-000020/manifest.json  sizes and SHA-256 of them, written last
 
-Ray Train runs the upload in a thread of rank 0 (the step goes on) and registers the checkpoint with
-its controller. Which one a worker resumes from, and which ones are kept, is decided by the manifests
+Ray Train runs the upload in a thread of rank 0 (the step goes on) and registers the checkpoint at
+its controller. Which one a worker resumes from, and which are kept, is decided by the manifests
 alone: Ray's register lags behind by a poll, so that a worker killed after a report would lose a
 checkpoint, and Ray counts a folder as one whatever it holds.
 """
@@ -34,7 +34,7 @@ class RayCheckpoints(TrainerCallback):
         import torch.distributed as dist
         from ray import train
 
-        local = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        local = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
         # Each rank wrote its own RNG file on its own disk; rank 0 uploads them all, or dropout on
         # the other nodes would differ after a resume.
         states: list[Any] = [None] * dist.get_world_size()
@@ -58,7 +58,7 @@ class RayCheckpoints(TrainerCallback):
         from ray import train
 
         self.store.upload(checkpoint.path, int(name.removeprefix("step-")))
-        storage = train.get_context().get_storage()
+        storage: Any = train.get_context().get_storage()
         return train.Checkpoint(
             f"{storage.experiment_fs_path}/{name}", filesystem=storage.storage_filesystem
         )

@@ -1,7 +1,6 @@
 """Rows of picture, product, category and description, split by product and decoded when needed."""
 
 import hashlib
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from training.common.config import ConfigError, Problem
+from training.gemma3_vision import rowcheck
 from training.gemma3_vision.config import DataConfig
 from training.gemma3_vision.images import BadPicture, decode
+from training.gemma3_vision.rowcheck import BadRow
 
 SUFFIXES = {  # how a data set's files are read, by their ending
     ".parquet": "parquet",
@@ -21,30 +22,36 @@ SUFFIXES = {  # how a data set's files are read, by their ending
 }
 
 
-class BadRow(ValueError):
-    """A row that cannot be trained on; its text names the row and what is wrong with it."""
-
-
 @dataclass(frozen=True)
 class Split:
     """The two sides, each a `datasets.Dataset` of {images, prompt, completion, row}.
 
     Attributes:
         fingerprint: SHA-256 over the rows of each side: the same on every rank and machine.
+        lengths: characters of the answer of each training row, to group rows of like length.
+        fillers: training rows at the end that repeat others and carry no loss.
         skipped: rows left out, counted by reason.
     """
 
     train: Any
     held_out: Any
     fingerprint: str
+    lengths: list[int]
+    fillers: int
     skipped: Mapping[str, int] = field(default_factory=dict)
 
 
-def prepare(config: DataConfig, folder: Path) -> Split:
+def prepare(config: DataConfig, folder: Path, *, multiple: int = 1) -> Split:
     """Read the data set in `folder` and split it.
 
     Nothing is decoded and no picture is held in memory: the rows stay memory-mapped files, and
     a batch decodes its own pictures, in the data loader's worker processes.
+
+    Args:
+        config: the section `data`.
+        folder: where the files are.
+        multiple: rows of one optimizer step over all workers. The training side is filled up to a
+            multiple of it with rows that carry no loss, so that an epoch sees each row once.
 
     Raises:
         ConfigError: no such column, no such split, nothing on one side.
@@ -55,27 +62,26 @@ def prepare(config: DataConfig, folder: Path) -> Split:
     if config.max_rows:
         table = table.select(range(min(config.max_rows, len(table))))  # contiguous: a view
     table = table.add_column("row", range(len(table)))  # before any selection: no row is copied
-    keep, skipped = _usable(config, table)
-    products = table.with_format("arrow")[config.product_column].to_pylist()
-    held = [i for i in keep if _is_held_out(products[i], config)]
-    train = [i for i in keep if not _is_held_out(products[i], config)]
+    skipped = rowcheck.unusable(config, folder, table)
+    names = _column(table, config.product_column)
+    keep = [row for row in range(len(table)) if row not in skipped]
+    held = [row for row in keep if is_held_out(names[row], config)]
+    train = [row for row in keep if not is_held_out(names[row], config)]
     if not held or not train:
-        allowed = (
-            f"a share that leaves products on both sides (now {len(train)} and {len(held)} rows)"
-        )
+        allowed = f"a share with products on both sides (now {len(train)} and {len(held)} rows)"
         raise ConfigError(
             [Problem("trainer.data.held_out_fraction", config.held_out_fraction, allowed)]
         )
-    digest = hashlib.sha256(repr((train, held)).encode()).hexdigest()
-    if skipped:
-        counts = ", ".join(f"{count} {reason}" for reason, count in sorted(skipped.items()))
-        print(f"rows left out: {counts}", file=sys.stderr, flush=True)
+    fill = [train[index % len(train)] for index in range(-len(train) % multiple)]
     transform = Transform(config, folder)
+    lengths = [len(text or "") for text in _column(table, config.description_column)]
     return Split(
-        train=_view(table, train, transform),
-        held_out=_view(table, held, transform),
-        fingerprint=digest,
-        skipped=skipped,
+        train=_joined(table, train, fill).with_transform(transform),
+        held_out=table.select(held).with_transform(transform),
+        fingerprint=hashlib.sha256(repr((train, held)).encode()).hexdigest(),
+        lengths=[lengths[row] for row in [*train, *fill]],
+        fillers=len(fill),
+        skipped=Counter(skipped.values()),
     )
 
 
@@ -118,6 +124,7 @@ class Transform:
             ],
             "completion": [[{"role": "assistant", "content": text.strip()}] for text in texts],
             "row": list(batch["row"]),
+            "filler": list(batch.get("filler", [False] * len(images))),
         }
 
 
@@ -152,37 +159,23 @@ def _check_columns(config: DataConfig, present: list[str]) -> None:
         raise ConfigError(problems)
 
 
-def _usable(config: DataConfig, table: Any) -> tuple[list[int], Counter[str]]:
-    """Indices of the rows that have all their parts; with `skip`, pictures are opened as well."""
-    keep: list[int] = []
-    skipped: Counter[str] = Counter()
-    texts = table.select_columns([config.product_column, config.description_column])
-    empty: dict[int, str] = {}
-    row = 0
-    for batch in texts.with_format("arrow").iter(1000):
-        for name, text in zip(*(batch[c].to_pylist() for c in texts.column_names), strict=True):
-            if not isinstance(name, str) or not name.strip():
-                empty[row] = f"without {config.product_column}"
-            elif not isinstance(text, str) or not text.strip():
-                empty[row] = f"without {config.description_column}"
-            row += 1
-    if empty and config.bad_rows == "stop":
-        index, reason = next(iter(empty.items()))
-        raise BadRow(f"row {index} is {reason} ({len(empty)} such rows); data.bad_rows: skip")
-    for index in range(len(table)):
-        if index in empty:
-            skipped[empty[index]] += 1
-        else:
-            keep.append(index)
-    return keep, skipped
-
-
-def _is_held_out(product: str, config: DataConfig) -> bool:
+def is_held_out(product: str, config: DataConfig) -> bool:
     """By a hash of the product's name: neither order, number of rows nor machine changes a side."""
     key = f"{config.seed}\n{' '.join(product.split()).casefold()}"
     number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big")
     return number < config.held_out_fraction * 2**64
 
 
-def _view(table: Any, rows: list[int], transform: Transform) -> Any:
-    return table.select(rows).with_transform(transform)
+def _column(table: Any, name: str) -> list[Any]:
+    return table.select_columns([name]).with_format("arrow")[:].column(name).to_pylist()
+
+
+def _joined(table: Any, rows: list[int], fill: list[int]) -> Any:
+    from datasets import concatenate_datasets
+
+    parts = [
+        table.add_column("filler", [filler] * len(table)).select(chosen)
+        for filler, chosen in ((False, rows), (True, fill))
+        if chosen
+    ]
+    return concatenate_datasets(parts)

@@ -17,7 +17,7 @@ def named() -> Iterator[None]:
     # Here, and not above: Ray's controller imports this module, and needs no transformers.
     from training.common.config import ConfigError
     from training.common.metrics import DivergedError
-    from training.gemma3_vision.data import BadRow
+    from training.gemma3_vision.rowcheck import BadRow
 
     try:
         yield

@@ -61,9 +61,9 @@ def _open(value: Any, folder: Path | None) -> Image.Image:
 def _rgb(picture: Image.Image) -> Image.Image:
     if picture.mode.startswith(("I", "F")):
         # 16 and 32 bit grey: Pillow's own conversion clips at 255 and would leave a white square.
-        low, high = picture.convert("F").getextrema()
-        top = 65535.0 if picture.mode.startswith("I") and high > 255 else 255.0
-        if picture.mode == "F" and high <= 1.0 and low >= 0.0:
+        extrema: Any = picture.convert("F").getextrema()
+        top = 65535.0 if picture.mode.startswith("I") and extrema[1] > 255 else 255.0
+        if picture.mode == "F" and extrema[0] >= 0.0 and extrema[1] <= 1.0:
             top = 1.0
         picture = picture.convert("F").point(lambda level: level * (255.0 / top)).convert("L")
     if "A" in picture.getbands() or "transparency" in picture.info:

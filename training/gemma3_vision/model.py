@@ -60,8 +60,8 @@ def adapter_config(config: Config) -> Any:
     """PEFT's LoraConfig from the section `lora`."""
     from peft import LoraConfig
 
-    values = {k: list(v) if isinstance(v, tuple) else v for k, v in config.lora.items()}
-    return LoraConfig(task_type="CAUSAL_LM", **values)
+    values: dict[str, Any] = {**config.lora, "task_type": "CAUSAL_LM"}
+    return LoraConfig(**values)
 
 
 def keep_full_precision(model: Any) -> None:

@@ -35,7 +35,7 @@ def announce(trainer: Any, split: Split, newest: Path | None) -> None:
     trained = sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)
     start = f"resuming at step {step_of(newest)}" if newest else "starting at step 0"
     print(
-        f"{len(split.train)} rows to train on, {len(split.held_out)} held out, "
+        f"{len(split.train) - split.fillers} rows to train on, {len(split.held_out)} held out, "
         f"{trained:,} trained parameters, {start}",
         file=sys.stderr,
         flush=True,
@@ -48,6 +48,21 @@ def step_of(checkpoint: Path | None) -> int:
         return 0
     state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
     return int(state["global_step"])
+
+
+def facts(trainer: Any, split: Split, weights: Path, rows: Path, seconds: float) -> dict[str, Any]:
+    """What the record says about a run besides its configuration and its numbers."""
+    return {
+        "steps": trainer.state.global_step,
+        "train_rows": len(split.train) - split.fillers,
+        "held_out_rows": len(split.held_out),
+        "rows_left_out": dict(split.skipped),
+        "workers": trainer.args.world_size,
+        "seconds": round(seconds, 1),
+        # The Hub's cache names a folder by the commit that a branch stood for.
+        "model_commit": weights.name if weights.parent.name == "snapshots" else None,
+        "dataset_commit": rows.name if rows.parent.name == "snapshots" else None,
+    }
 
 
 def save(model: Any, processor: Any, config: Config, local: Path) -> None:
@@ -122,15 +137,17 @@ def page(
     summary = measured.summary
     tuned, base = summary["tuned"], summary.get("base")
 
-    def against(key: str) -> str:
-        return f"untuned {base[key]:g}" if base else ""
+    def against(key: str, form: str) -> str:
+        return f"untuned {base[key]:{form}}" if base else ""
 
-    headlines = [
-        report.Headline("Held-out loss", f"{tuned['held_out_loss']:.3f}", against("held_out_loss")),
-        report.Headline("ROUGE-L", f"{tuned['rouge_l']:.3f}", against("rouge_l")),
-        report.Headline("chrF", f"{tuned['chrf']:.1f}", against("chrf")),
-        report.Headline("Well-formed", f"{tuned['well_formed']:.0%}", against("well_formed")),
-    ]
+    headlines = []
+    for label, key, form in (
+        ("Held-out loss", "held_out_loss", ".3f"),
+        ("ROUGE-L", "rouge_l", ".3f"),
+        ("chrF", "chrf", ".1f"),
+        ("Well-formed", "well_formed", ".0%"),
+    ):
+        headlines.append(report.Headline(label, f"{tuned[key]:{form}}", against(key, form)))
     samples = []
     for index in range(min(config.evaluation.samples, len(measured.tuned))):
         row = split.held_out[index]

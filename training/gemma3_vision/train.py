@@ -59,8 +59,8 @@ def drive(resolved: Mapping[str, Any]) -> int:
 
     if not ray.is_initialized():
         workers = config.run.nodes * config.run.workers_per_node
-        here: dict[str, Any] = {"num_cpus": workers + 1}
-        ray.init(**({"address": "auto"} if os.environ.get("RAY_ADDRESS") else here))
+        found = os.environ.get("RAY_ADDRESS")  # set by Ray for the driver of a submitted job
+        ray.init("auto") if found else ray.init(num_cpus=workers + 1)
     mend_register(folder)
     gpu = config.run.device == "cuda"
     trainer = TorchTrainer(
@@ -105,26 +105,21 @@ def train(resolved: Mapping[str, Any]) -> None:
     from ray.train import get_context
     from transformers import PrinterCallback
     from trl.trainer.sft_config import SFTConfig
-    from trl.trainer.sft_trainer import SFTTrainer
 
     from training.common.checkpoints import Checkpoints
     from training.common.metrics import METRICS, MetricsCallback, Mirror, resume_metrics
     from training.gemma3_vision import checkpointing, data, evaluate, model, outcome
+    from training.gemma3_vision.throughput import Throughput
+    from training.gemma3_vision.trainer import Guard, VisionTrainer
 
     config = typed(resolved)
-    folder = Folder(config.run.output_dir)
-
     quiet()
 
     # --- distributed setup: Ray has set the rank variables and joined the process group
     context = get_context()
     rank, world = context.get_world_rank(), context.get_world_size()
-    local_rank = context.get_local_rank()
     model.check_device(config.run.device)
-    scratch = sources.scratch() / f"gemma3-vision-{config.run.id}"
-    if local_rank == 0:
-        shutil.rmtree(scratch, ignore_errors=True)  # what an attempt before this one left
-        scratch.mkdir(parents=True)
+    scratch = fresh_scratch(config, context.get_local_rank())
     dist.barrier()
 
     # --- model
@@ -137,28 +132,33 @@ def train(resolved: Mapping[str, Any]) -> None:
 
     # --- data
     rows = sources.fetch(config.data.dataset_name, config.data.dataset_revision, "dataset")
-    split = data.prepare(config.data, rows)
+    args = SFTConfig(**arguments(config, scratch))
+    step = args.per_device_train_batch_size * args.gradient_accumulation_steps * world
+    split = data.prepare(config.data, rows, multiple=step)
     outcome.assert_same(split.fingerprint, "the split")
 
     # --- train
-    os.environ["TENSORBOARD_LOGGING_DIR"] = str(scratch / "tensorboard")
-    trainer = SFTTrainer(
+    guard, store = Guard(), Checkpoints(Folder(config.run.output_dir), kept(config))
+    trainer = VisionTrainer(
         model=base,
-        args=SFTConfig(**arguments(config, scratch)),
+        args=args,
         train_dataset=split.train,
         processing_class=processor,
         peft_config=adapter,
-        callbacks=[MetricsCallback(scratch)],
+        callbacks=[guard, MetricsCallback(scratch), checkpointing.RayCheckpoints(store)],
+        lengths=split.lengths,
+        throughput=Throughput(base.config),
     )
-    model.keep_full_precision(trainer.model)
+    guard.trainer = trainer
     trainer.remove_callback(PrinterCallback)  # MetricsCallback prints a line a step
-    store = Checkpoints(folder, keep=config.sft.get("save_total_limit") or 10**6)
-    trainer.add_callback(checkpointing.RayCheckpoints(store))
-    newest = checkpointing.restore(store, scratch / "resumed", rank, local_rank)
+    model.keep_full_precision(trainer.model)
+    newest = checkpointing.restore(store, scratch / "resumed", rank, context.get_local_rank())
+    mirror = nullcontext()
     if rank == 0:
         outcome.announce(trainer, split, newest)
-        resume_metrics(folder, scratch, outcome.step_of(newest))
-    with Mirror(scratch / METRICS, folder, METRICS) if rank == 0 else nullcontext():
+        resume_metrics(Folder(config.run.output_dir), scratch, outcome.step_of(newest))
+        mirror = Mirror(scratch / METRICS, Folder(config.run.output_dir), METRICS)
+    with mirror:
         trainer.train(resume_from_checkpoint=str(newest) if newest else None)
     trainer.accelerator.wait_for_everyone()
 
@@ -172,15 +172,24 @@ def train(resolved: Mapping[str, Any]) -> None:
     measured = evaluate.measure(tuned, processor, split.held_out, config, rank=rank, world=world)
     if rank == 0:
         outcome.verify(resolved, measured, scratch)
-        facts = {
-            "steps": trainer.state.global_step,
-            "train_rows": len(split.train),
-            "held_out_rows": len(split.held_out),
-            "workers": world,
-            "seconds": round(time.monotonic() - began, 1),
-        }
+        facts = outcome.facts(trainer, split, weights, rows, time.monotonic() - began)
         outcome.publish(config, scratch, split, measured, facts)
     dist.barrier()
+
+
+def fresh_scratch(config: Config, local_rank: int) -> Path:
+    """This run's folder on the node's own disk, empty: an attempt before may have left files."""
+    scratch = sources.scratch() / f"gemma3-vision-{config.run.id}"
+    if local_rank == 0:
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
+    os.environ["TENSORBOARD_LOGGING_DIR"] = str(scratch / "tensorboard")
+    return scratch
+
+
+def kept(config: Config) -> int:
+    """How many checkpoints stay in the run's folder."""
+    return config.sft.get("save_total_limit") or 10**6
 
 
 def quiet() -> None:

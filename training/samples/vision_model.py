@@ -7,10 +7,7 @@ head, tokenizer with Gemma's special tokens, TRL's copy of the chat template, im
 million parameters, 16 tokens a picture. The weights are drawn with a fixed seed and never trained.
 """
 
-import json
 import sys
-import tempfile
-from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -18,9 +15,9 @@ from typing import Any
 import yaml
 
 from training.samples import products
+from training.samples.tokens import learn
 
-# Gemma's names; the first five at Gemma's positions too (pad 0, eos 1, bos 2, unk 3, mask 4).
-CONTROL = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "<start_of_turn>", "<end_of_turn>"]
+TURNS = ("<start_of_turn>", "<end_of_turn>")
 IMAGE = {
     "boi_token": "<start_of_image>",
     "eoi_token": "<end_of_image>",
@@ -39,36 +36,6 @@ def corpus() -> list[str]:
     for row in products.rows(views=1):
         texts += [f"{row['Product Name']}\n{row['Category']}\n{row['description']}"]
     return texts
-
-
-def tokenizer(texts: Iterable[str]) -> Any:
-    """A `GemmaTokenizer` (BPE with byte fallback) whose merges are learned from `texts`."""
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
-    from transformers import GemmaTokenizer
-
-    fixed = [*CONTROL, *IMAGE.values(), *(f"<0x{byte:02X}>" for byte in range(256)), "\n", "\n\n"]
-    learner = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
-    learner.normalizer = normalizers.Replace(" ", "▁")
-    # Words and lines apart, so that "▁red" becomes one token and never "mug▁in▁red".
-    learner.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split("▁", behavior="merged_with_next"),
-            pre_tokenizers.Split("\n", behavior="isolated"),
-        ]
-    )
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY, special_tokens=fixed, show_progress=False, min_frequency=2
-    )
-    learner.train_from_iterator(texts, trainer)
-    with tempfile.TemporaryDirectory() as folder:
-        learner.model.save(folder)
-        vocabulary = json.loads(Path(folder, "vocab.json").read_text(encoding="utf-8"))
-        lines = Path(folder, "merges.txt").read_text(encoding="utf-8").splitlines()
-    merges = [tuple(line.split(" ")) for line in lines if not line.startswith("#version")]
-    merges.insert(0, ("\n", "\n"))  # as in Gemma's own vocabulary
-    tokens = GemmaTokenizer(vocab=vocabulary, merges=merges, extra_special_tokens=IMAGE)
-    tokens.add_tokens([*CONTROL, *IMAGE.values()], special_tokens=True)  # one token each, never cut
-    return tokens
 
 
 def config(tokens: Any) -> Any:
@@ -98,7 +65,6 @@ def config(tokens: Any) -> Any:
         "patch_size": PATCH,
         "vision_use_head": False,
     }
-    turn_end = tokens.convert_tokens_to_ids("<end_of_turn>")
     return Gemma3Config(
         text_config=text,
         vision_config=vision,
@@ -107,7 +73,6 @@ def config(tokens: Any) -> Any:
         eoi_token_index=tokens.eoi_token_id,
         image_token_index=tokens.image_token_id,
         initializer_range=WEIGHT_STD,
-        eos_token_id=[tokens.eos_token_id, turn_end],
         dtype="bfloat16",
     )
 
@@ -122,7 +87,7 @@ def write(folder: Path, seed: int = 0) -> Path:
         GenerationConfig,
     )
 
-    tokens = tokenizer(corpus())
+    tokens = learn(corpus(), (*TURNS, *IMAGE.values()), VOCABULARY, IMAGE)
     settings = config(tokens)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -133,10 +98,10 @@ def write(folder: Path, seed: int = 0) -> Path:
         )
     model.generation_config = GenerationConfig(
         bos_token_id=tokens.bos_token_id,
-        eos_token_id=settings.eos_token_id,
+        eos_token_id=[tokens.eos_token_id, tokens.convert_tokens_to_ids("<end_of_turn>")],
         pad_token_id=tokens.pad_token_id,
     )
-    model.to(torch.bfloat16).save_pretrained(folder)
+    model.bfloat16().save_pretrained(folder)
     side = {"height": IMAGE_SIZE, "width": IMAGE_SIZE}
     template = (files("trl") / "chat_templates" / "gemma3.jinja").read_text(encoding="utf-8")
     Gemma3Processor(
