@@ -1,7 +1,7 @@
 """A stand-in cloud on one machine: real Kubernetes, KubeRay and Pulumi, stand-ins for Google's APIs.
 
-    with Sandbox(folder) as sandbox:
-        sandbox.run(["pulumi", "up", "--yes"])
+with Sandbox(folder) as sandbox:
+    sandbox.run(["pulumi", "up", "--yes"])
 """
 
 from sandbox.client import Sandbox

@@ -103,9 +103,7 @@ def _certificate(
     )
     if issuer is not None:
         names = [x509.DNSName(host) for host in SERVER_NAMES]
-        addresses = [
-            x509.IPAddress(ipaddress.ip_address(host)) for host in (ADDRESS, "127.0.0.1")
-        ]
+        addresses = [x509.IPAddress(ipaddress.ip_address(host)) for host in (ADDRESS, "127.0.0.1")]
         builder = builder.add_extension(
             x509.SubjectAlternativeName([*names, *addresses]), critical=False
         ).add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)

@@ -212,9 +212,7 @@ class Sandbox:
         """Start a command inside; `options` as for subprocess.Popen."""
         environment = {**self.environment(), **(options.pop("env", None) or {})}
         cwd = options.pop("cwd", None) or REPOSITORY
-        return subprocess.Popen(
-            self.command(command, cwd), env=environment, text=True, **options
-        )
+        return subprocess.Popen(self.command(command, cwd), env=environment, text=True, **options)
 
     def kubectl(self, *arguments: str, check: bool = True, input: str | None = None) -> str:
         """kubectl's standard output."""

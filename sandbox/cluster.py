@@ -49,20 +49,21 @@ class ClusterKeeper:
         return bool((self._read() or {}).get("ray"))
 
     def _follow(self, stop: threading.Event) -> None:
-        had = self._marker.exists()
+        filled = self._marker.exists()
         while not stop.wait(0.3):
-            has = self._marker.exists()
             try:
-                if has and self._operator is None and self._wants_ray():
+                exists = self._marker.exists()
+                if self._operator is None and self._wants_ray():
                     if not stop.wait(ADD_ON_DELAY) and self._wants_ray():
                         self._install_ray()
                 elif self._operator is not None and not self._wants_ray():
                     self._remove_ray()
-                if had and not has:
+                if filled and not exists:
                     self._empty()
+                filled = exists
             except (OSError, ApiError, RuntimeError):
-                traceback.print_exc()
-            had = has
+                if not stop.is_set():
+                    traceback.print_exc()
 
     def _install_ray(self) -> None:
         """The CRDs, and the operator once they are served."""
@@ -121,8 +122,11 @@ class ClusterKeeper:
             self._client.delete(f"{CRDS}/{item['metadata']['name']}")
         for item in self._items("/api/v1/namespaces"):
             name = item["metadata"]["name"]
-            if name not in KEPT_NAMESPACES:
-                self._client.delete(f"/api/v1/namespaces/{name}")
+            if name in KEPT_NAMESPACES:
+                continue
+            self._client.delete(f"/api/v1/namespaces/{name}")
+            # Its machines are gone as well: no grace for the pods.
+            self._client.delete(f"/api/v1/namespaces/{name}/pods", {"gracePeriodSeconds": 0})
 
     def _items(self, path: str) -> list[dict[str, Any]]:
         found = self._client.find(path) or {}

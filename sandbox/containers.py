@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sandbox.api import Json
 from sandbox.folder import REPOSITORY
-from sandbox.images import Image
+from sandbox.images import BASE_PATH, Image
 from sandbox.variables import ConfigurationError
 
 SITE = "/opt/sandbox/site"  # sitecustomize.py, on PYTHONPATH
@@ -72,7 +72,7 @@ def security(container: Json, pod: Json, image: Image) -> Security:
 
 def base_environment(image: Image, user: int, host_name: str) -> dict[str, str]:
     """What a container's variables start from; the virtual environment is part of the image."""
-    path = image.environment.get("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/bin")
+    path = image.environment.get("PATH", BASE_PATH)
     return {
         "HOME": "/root" if user == 0 else "/",
         **image.environment,
@@ -170,9 +170,7 @@ def start(
     return Container(popen, inner, environment)
 
 
-def _root(
-    image: Image, limits: Security, hosts: Path, host_name: str, scratch: Path
-) -> list[str]:
+def _root(image: Image, limits: Security, hosts: Path, host_name: str, scratch: Path) -> list[str]:
     """The container's file system: the system's programs and the image; nothing else of the host.
 
     The root is in memory and belongs to the container's user, so a folder that only root may

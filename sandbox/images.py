@@ -17,6 +17,10 @@ class ImageError(RuntimeError):
     """The image is not in any registry of the sandbox."""
 
 
+# What a base image that is not at hand surely sets, so that `ENV PATH=/opt/venv/bin:$PATH` expands.
+BASE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
 @dataclass(frozen=True)
 class Image:
     """What a container takes from its image; `files` is what lies at `workdir`."""
@@ -57,7 +61,7 @@ def parse(dockerfile: str, files: Path) -> Image:
                 arguments.setdefault(name, value.strip("\"'"))
             case "FROM":
                 parts = [part for part in rest.split() if not part.startswith("--")]
-                image = stages.get(parts[0], Image(files))
+                image = stages.get(parts[0], Image(files, {"PATH": BASE_PATH}))
                 stage = parts[2] if len(parts) == 3 else ""
             case "ENV":
                 image = replace(image, environment={**image.environment, **_pairs(rest)})

@@ -50,9 +50,7 @@ def serve_logs(folder: Folder, node: Node) -> None:
             except OSError:
                 pass  # the reader has gone
 
-        def _copy(
-            self, file: Path, options: dict[str, str], more: Callable[[], bool]
-        ) -> None:
+        def _copy(self, file: Path, options: dict[str, str], more: Callable[[], bool]) -> None:
             left = int(options.get("limitBytes", 1 << 62))
             with file.open("rb") as log:
                 if "tailLines" in options:

@@ -71,9 +71,10 @@ def enter_command(command: Sequence[str]) -> list[str]:
 
 def join_command(pid: int, command: Sequence[str], cwd: str) -> list[str]:
     """The command line that runs `command` in the namespaces of `pid`."""
+    # nsenter's own --wd opens the folder in the old mount namespace, where getcwd() then fails.
     return [
         "nsenter", f"--target={pid}", "--user", "--net", "--mount", "--pid", "--uts", "--ipc",
-        "--preserve-credentials", f"--wd={cwd}", "--", *command,
+        "--preserve-credentials", "--", "env", f"--chdir={cwd}", *command,
     ]  # fmt: skip
 
 

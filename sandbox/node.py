@@ -47,9 +47,11 @@ class Node:
         self._run_pods = run_pods
         self._workers: dict[str, PodWorker] = {}
         self._held: set[str] = set()
+        self._stop = threading.Event()
 
     def start(self, stop: threading.Event) -> None:
         """Register, beat, and follow the pods."""
+        self._stop = stop
         self._register()
         threading.Thread(target=self._beat, args=(stop,), daemon=True).start()
         threading.Thread(
@@ -72,7 +74,7 @@ class Node:
         meta = pod["metadata"]
         path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/status"
         body: Json = {"metadata": {"uid": meta["uid"]}, "status": status}
-        for _ in range(20):
+        while not self._stop.is_set():
             try:
                 return self.client.patch(path, body)
             except ApiError as error:
@@ -80,8 +82,8 @@ class Node:
                     return None
                 traceback.print_exc()
             except OSError:
-                traceback.print_exc()
-            time.sleep(0.5)
+                pass  # the API server is on its way down, or comes back
+            self._stop.wait(0.5)
         return None
 
     def delete(self, pod: Json) -> None:

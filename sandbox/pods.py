@@ -145,7 +145,8 @@ class PodWorker:
 
     def _handle(self, event: tuple[Any, ...]) -> None:
         match event:
-            case ("changed", pod):
+            case ("changed", pod) if _version(pod) >= _version(self.pod):
+                # An older object, queued behind our own report, would take its times back.
                 self.pod = pod
                 if self._deletion() and self._ending != "deleted":
                     grace = pod["metadata"].get("deletionGracePeriodSeconds")
@@ -292,9 +293,20 @@ class PodWorker:
             report |= {"phase": "Failed", "reason": "DeadlineExceeded", "message": message}
         elif self._ending and not self._running and report["phase"] in ("Pending", "Running"):
             report["phase"] = "Failed"
-        if report == self._published or self._ending == "removed":
+        told = _without_times(report)
+        if told == self._published or self._ending == "removed":
             return
-        self._published = report
+        self._published = told
         changed = self._node.report(self.pod, report)
         if changed is not None:
             self.pod = {**changed, "metadata": {**changed["metadata"]}}
+
+
+def _without_times(report: Json) -> Json:
+    """A status without the times that we make up when we compute it."""
+    conditions = [{**c, "lastTransitionTime": None} for c in report["conditions"]]
+    return {**report, "conditions": conditions}
+
+
+def _version(pod: Json) -> int:
+    return int(pod["metadata"]["resourceVersion"])

@@ -70,6 +70,8 @@ def environment(folder: Folder, cloud: dict[str, str]) -> dict[str, str]:
         "PULUMI_HOME": str(folder.pulumi_home),
         "PULUMI_BACKEND_URL": f"file://{folder.pulumi_state}",
         "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
+        # The kubernetes plugin of the Pulumi home, not the same one on PATH with a warning.
+        "PULUMI_IGNORE_AMBIENT_PLUGINS": "true",
         "PULUMI_SKIP_UPDATE_CHECK": "1",
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         "PYTHONPATH": str(REPOSITORY),
