@@ -1,4 +1,4 @@
-"""A stand-in cloud on one machine: real Kubernetes, KubeRay and Pulumi, stand-ins for Google's APIs.
+"""A stand-in cloud on one machine: real Kubernetes and KubeRay, stand-ins for Google's APIs.
 
 with Sandbox(folder) as sandbox:
     sandbox.run(["pulumi", "up", "--yes"])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
 import ssl
 import threading
 import time
@@ -143,7 +142,7 @@ class Api:
                         version = event["object"]["metadata"]["resourceVersion"]
                         if event["type"] != "BOOKMARK":
                             changed(event["type"], event["object"])
-            except (OSError, ApiError, ValueError, http.client.HTTPException, socket.timeout):
+            except (TimeoutError, OSError, ApiError, ValueError, http.client.HTTPException):
                 time.sleep(0.5)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import json
-import os
 import secrets
 from pathlib import Path
 
@@ -51,7 +50,7 @@ def make(pki: Path) -> None:
     if (pki / "complete").exists():
         return
     pki.mkdir(parents=True, exist_ok=True)
-    os.chmod(pki, 0o700)
+    pki.chmod(0o700)
     ca_key = ec.generate_private_key(ec.SECP256R1())
     ca = _certificate("sandbox-ca", ca_key.public_key(), ca_key, None)
     (pki / "ca.crt").write_bytes(_pem(ca))
@@ -86,7 +85,7 @@ def _certificate(
 ) -> x509.Certificate:
     """A certificate for `key`, signed by `signer`; without an issuer it is its own authority."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = datetime.datetime.now(datetime.UTC)
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -102,7 +103,8 @@ class Sandbox:
 
     def _await_ready(self) -> None:
         process = self._process
-        assert process is not None and process.stdout is not None
+        assert process is not None
+        assert process.stdout is not None
         while line := process.stdout.readline():
             message: dict[str, Any] = json.loads(line)
             match message["event"]:
@@ -154,10 +156,8 @@ class Sandbox:
         process.wait()
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
-                try:
+                with contextlib.suppress(OSError):
                     pipe.close()
-                except OSError:
-                    pass
 
     @property
     def alive(self) -> bool:
@@ -202,6 +202,7 @@ class Sandbox:
             text=True,
             timeout=timeout,
             input=input,
+            check=False,
         )
         if check and done.returncode != 0:
             output = f"{done.stdout or ''}{done.stderr or ''}"[-6000:]
@@ -231,11 +232,11 @@ class Sandbox:
 
     def processes(self) -> list[int]:
         """The pids, as this process sees them, of all that runs in the sandbox."""
-        own = os.readlink(f"/proc/{self._pid}/ns/pid")
+        own = Path(f"/proc/{self._pid}/ns/pid").readlink()
         found: list[int] = []
         for entry in Path("/proc").iterdir():
             try:
-                if entry.name.isdigit() and os.readlink(entry / "ns/pid") == own:
+                if entry.name.isdigit() and (entry / "ns/pid").readlink() == own:
                     found.append(int(entry.name))
             except OSError:
                 continue  # it has ended meanwhile

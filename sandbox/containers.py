@@ -179,7 +179,7 @@ def _root(image: Image, limits: Security, hosts: Path, host_name: str, scratch: 
     words: list[str] = []
     for path in map(Path, _SYSTEM):
         if path.is_symlink():
-            words += ["--symlink", os.readlink(path), str(path)]
+            words += ["--symlink", str(path.readlink()), str(path)]
         elif path.is_dir():
             words += ["--ro-bind", str(path), str(path)]
     for name in _CONFIGURATION:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 import threading
 import time
@@ -45,10 +46,8 @@ def serve_logs(folder: Folder, node: Node) -> None:
             self.send_header("Content-Type", "text/plain")
             self.end_headers()
             follow = options.get("follow") == "true"
-            try:
+            with contextlib.suppress(OSError):  # the reader has gone
                 self._copy(file, options, lambda: follow and worker.is_running(parts[3]))
-            except OSError:
-                pass  # the reader has gone
 
         def _copy(self, file: Path, options: dict[str, str], more: Callable[[], bool]) -> None:
             left = int(options.get("limitBytes", 1 << 62))

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from sandbox.folder import SandboxError
 
@@ -26,7 +27,7 @@ PROGRAMS = {
 
 
 def check(progress: Callable[[str], None]) -> None:
-    """Raise SandboxError when this machine cannot hold a sandbox; as root, install what it lacks."""
+    """Raise SandboxError where no sandbox can be made; as root, install what is missing."""
     missing = sorted({package for program, package in PROGRAMS.items() if not _find(program)})
     if missing and os.geteuid() == 0 and shutil.which("apt-get"):
         progress(f"installing {' '.join(missing)} with apt-get")
@@ -40,7 +41,7 @@ def check(progress: Callable[[str], None]) -> None:
     trial = subprocess.run(
         ["unshare", "--user", "--map-root-user", "--net", "--mount", "--pid", "--fork",
          "--mount-proc", "ip", "link", "set", "lo", "up"],
-        capture_output=True, text=True, env=environment(),
+        capture_output=True, text=True, env=environment(), check=False,
     )  # fmt: skip
     if trial.returncode != 0:
         raise SandboxError(
@@ -81,8 +82,7 @@ def join_command(pid: int, command: Sequence[str], cwd: str) -> list[str]:
 def first_child(pid: int) -> int | None:
     """The host's pid of the only child of `pid`: pid 1 of the namespace below `unshare`."""
     try:
-        with open(f"/proc/{pid}/task/{pid}/children") as file:
-            children = file.read().split()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
         return None
     return int(children[0]) if children else None
@@ -107,6 +107,7 @@ def _find(program: str) -> str | None:
 def _install(packages: Sequence[str]) -> None:
     command = ["apt-get", "install", "--yes", "--no-install-recommends", *packages]
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    if subprocess.run(command, env=quiet, capture_output=True).returncode != 0:
-        subprocess.run(["apt-get", "update"], env=quiet, capture_output=True)
-        subprocess.run(command, env=quiet, capture_output=True)
+    for step in (command, ["apt-get", "update"], command):
+        done = subprocess.run(step, env=quiet, capture_output=True, check=False)
+        if step is command and done.returncode == 0:
+            return

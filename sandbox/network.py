@@ -15,7 +15,7 @@ PREFIX = 16
 
 def run(*command: str) -> None:
     """Run a command of the system; its complaint is the error."""
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import threading
@@ -113,10 +114,8 @@ class Node:
             "lastTimestamp": podstatus.now(),
             "count": 1,
         }  # fmt: skip
-        try:
+        with contextlib.suppress(ApiError, OSError):  # its namespace may be going
             self.client.create(f"/api/v1/namespaces/{meta['namespace']}/events", event)
-        except (ApiError, OSError):
-            pass  # its namespace may be going
 
     def worker(self, namespace: str, name: str) -> PodWorker | None:
         """The worker of a pod, for the log server."""

@@ -12,7 +12,7 @@ from sandbox.certificates import ADDRESS
 
 def now() -> str:
     """The time as Kubernetes writes it, to the second."""
-    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def empty_state() -> Json:

@@ -61,10 +61,10 @@ class Prober:
     def _phase(self, kinds: list[str]) -> bool:
         """Run these probes; a startup probe's success ends its phase."""
         now = time.monotonic()
-        schedules = [
-            _Schedule(kind, self._spec[kind], now + int(self._spec[kind].get("initialDelaySeconds") or 0))
-            for kind in kinds
-        ]  # fmt: skip
+        schedules: list[_Schedule] = []
+        for kind in kinds:
+            delay = int(self._spec[kind].get("initialDelaySeconds") or 0)
+            schedules.append(_Schedule(kind, self._spec[kind], now + delay))
         told: dict[str, bool] = {}
         while schedules:
             schedule = min(schedules, key=lambda one: one.due)

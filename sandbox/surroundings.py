@@ -1,4 +1,4 @@
-"""What the sandbox takes from the rest of the repository: binaries, plugins, the cloud stand-ins."""
+"""What the sandbox takes from the rest of the repository: binaries, plugins, cloud stand-ins."""
 
 from __future__ import annotations
 

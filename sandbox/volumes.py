@@ -34,7 +34,7 @@ class Volumes:
     def remove(self) -> None:
         """Unmount what lies in memory; the folder itself stays the caller's."""
         for path in self._mounted:
-            subprocess.run(["umount", "--lazy", str(path)], capture_output=True)
+            subprocess.run(["umount", "--lazy", str(path)], capture_output=True, check=False)
         self._mounted.clear()
 
     def _one(self, volume: Json) -> Path:
@@ -67,7 +67,7 @@ class Volumes:
             options += f",size={int(quantity(str(spec['sizeLimit'])))}"
         done = subprocess.run(
             ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)],
-            capture_output=True, text=True,
+            capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode != 0:
             raise VolumeError(done.stderr.strip())
