@@ -8,6 +8,7 @@ Google sets itself shows a change for ever (terraform-provider-google#26839).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,9 @@ import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 
 from infra import schema
+
+SECRET_SYNC_VERSION = "1.34.0-gke.0"
+"""GKE copies Secret Manager secrets into Kubernetes secrets from here on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +82,7 @@ class Cluster(pulumi.ComponentResource):
             release_channel=gcp.container.ClusterReleaseChannelArgs(
                 channel=args.settings.release_channel
             ),
-            min_master_version=args.minimum_version,
+            min_master_version=_minimum_version(args),
             network=args.network,
             subnetwork=args.subnetwork,
             ip_allocation_policy=_ranges(args),
@@ -146,6 +150,11 @@ class Cluster(pulumi.ComponentResource):
             ),
         )
         self.register_outputs({"name": self.cluster.name, "kubeconfig": self.kubeconfig})
+
+
+def _minimum_version(args: ClusterArgs) -> str:
+    wanted = [args.minimum_version] + [SECRET_SYNC_VERSION] * args.sync_secrets
+    return max(wanted, key=lambda version: [int(part) for part in re.findall(r"\d+", version)])
 
 
 def _ranges(args: ClusterArgs) -> gcp.container.ClusterIpAllocationPolicyArgs:

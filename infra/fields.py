@@ -104,6 +104,13 @@ RangeName = Annotated[
 ImageReference = Annotated[
     str, _matching(DIGEST, "an image by digest, HOST/PATH@sha256:64 hex digits; a tag can move")
 ]
+Recurrence = Annotated[
+    str,
+    _matching(
+        re.compile(r"FREQ=(DAILY|WEEKLY)(;[A-Z]+=[A-Z0-9,+-]+)*"),
+        "a rule of RFC 5545 that begins with FREQ=DAILY or FREQ=WEEKLY",
+    ),
+]
 SecretName = Annotated[
     str, _matching(SECRET, "the name of a Secret Manager secret, or projects/PROJECT/secrets/NAME")
 ]

@@ -11,11 +11,12 @@ import pulumi_gcp as gcp
 from infra import schema
 from infra.dashboard import layout
 
-PROGRESS = r"step \d+/\d+"
-"""What every progress line of a trainer holds: `step 12/180  loss 1.234  lr 2.0e-04  ...`."""
+PROGRESS = r"step \d+/\d+\s+loss "
+"""How a progress line of a trainer begins: `step 12/180  loss 1.234  lr 2.0e-04  ...`. A line about
+the held-out loss does not."""
 
 NUMBER = r"([0-9.eE+-]+)"
-EXTRACTORS = {"loss": rf"loss {NUMBER}", "tokens_per_second": rf"{NUMBER} tok/s"}
+EXTRACTORS = {"loss": rf"{PROGRESS}{NUMBER}", "tokens_per_second": rf"{NUMBER} tok/s"}
 """Log-based metrics and the pattern that takes their value from a progress line."""
 
 GAVE_UP = ("BackoffLimitExceeded", "DeadlineExceeded", "PodFailurePolicy")
@@ -118,8 +119,7 @@ class Observability(pulumi.ComponentResource):
         ]
         self._policy("run-failed", _failed(self._args), channels, log_based=True)
         if self._args.alerts.stalled_minutes:
-            metric = f"logging.googleapis.com/user/{self._args.name}/loss"
-            condition = _stalled(metric, self._args.alerts.stalled_minutes)
+            condition = _stalled(self._args)
             self._policy("run-stalled", condition, channels, after=list(metrics.values()))
         if self._args.alerts.idle_minutes:
             condition = _idle(self._args)
@@ -166,23 +166,36 @@ def _failed(args: ObservabilityArgs) -> gcp.monitoring.AlertPolicyConditionArgs:
     )
 
 
-def _stalled(metric: str, minutes: int) -> gcp.monitoring.AlertPolicyConditionArgs:
-    """A series that existed and got no point for so long; one that never began does not count."""
+def _stalled(args: ObservabilityArgs) -> gcp.monitoring.AlertPolicyConditionArgs:
+    """A run that held GPUs all the time and logged no step.
+
+    The steps alone would not do: they end with every run. GPUs are counted per pod, and a pod's
+    name begins with its run's name and id. Monitoring's PromQL writes the first slash of a metric
+    as a colon and everything else that is special as an underscore.
+    """
+    minutes = args.alerts.stalled_minutes
+    pods = (
+        "kubernetes_io:container_accelerator_request"
+        f'{{cluster_name="{args.cluster}",namespace_name="{args.namespace}"}}'
+    )
+    steps = f"logging_googleapis_com:user_{args.name.replace('-', '_')}_loss_count"
+    query = (
+        f"({_by_run(pods)} and {_by_run(f'{pods} offset {minutes}m')}) unless "
+        f'sum by (run) (increase({steps}{{monitored_resource="k8s_container"}}[{minutes}m])) > 0'
+    )
     return gcp.monitoring.AlertPolicyConditionArgs(
-        display_name=f"no training step for {minutes} minutes",
-        condition_absent=gcp.monitoring.AlertPolicyConditionConditionAbsentArgs(
-            filter=f'resource.type="k8s_container" AND metric.type="{metric}"',
-            duration=f"{minutes * 60}s",
-            aggregations=[
-                gcp.monitoring.AlertPolicyConditionConditionAbsentAggregationArgs(
-                    alignment_period="60s",
-                    per_series_aligner="ALIGN_COUNT",
-                    cross_series_reducer="REDUCE_SUM",
-                    group_by_fields=["metric.label.run"],
-                )
-            ],
+        display_name=f"GPUs held and no training step for {minutes} minutes",
+        condition_prometheus_query_language=(
+            gcp.monitoring.AlertPolicyConditionConditionPrometheusQueryLanguageArgs(
+                query=query, duration="0s", evaluation_interval="60s"
+            )
         ),
     )
+
+
+def _by_run(series: str) -> str:
+    run = f'label_replace({series}, "run", "$1", "pod_name", "(.+)-[0-9a-f]{{10}}-.+")'
+    return f"count by (run) ({run})"
 
 
 def _idle(args: ObservabilityArgs) -> gcp.monitoring.AlertPolicyConditionArgs:

@@ -53,6 +53,11 @@ def export(
 
 
 def _commands(settings: Settings, namespace: str) -> dict[str, str]:
+    unlock = {
+        "gemma:cluster.deletionProtection false": settings.cluster.deletion_protection,
+        "gemma:bucket.forceDestroy true": not settings.bucket.force_destroy,
+    }
+    steps = [f"pulumi config set --path {key}" for key, locked in unlock.items() if locked]
     dns = " --dns-endpoint" if settings.cluster.control_plane == "dns" else ""
     return {
         "kubectl": f"gcloud container clusters get-credentials {settings.name}{dns} "
@@ -61,4 +66,5 @@ def _commands(settings: Settings, namespace: str) -> dict[str, str]:
         "ray dashboard": f"kubectl --namespace={namespace} port-forward "
         f"$(kubectl --namespace={namespace} get service --output=name "
         "--selector=ray.io/node-type=head | head -n 1) 8265",
+        "destroy": " && ".join([*steps, *(["pulumi up"] if steps else []), "pulumi destroy"]),
     }

@@ -16,7 +16,8 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from infra.schema import ENVIRONMENTS, Settings
+from infra.environments import ENVIRONMENTS
+from infra.schema import Settings
 from infra.settings import NAMESPACE
 
 ROOT = Path(__file__).parent.parent

@@ -22,6 +22,7 @@ from infra.fields import (
     LabelValue,
     NetworkName,
     RangeName,
+    Recurrence,
     RunName,
     SecretName,
 )
@@ -104,7 +105,7 @@ class Maintenance(Group):
         default="2026-01-03T02:00:00Z", description="Beginning of the first window."
     )
     end: Instant = Field(default="2026-01-03T14:00:00Z", description="End of the first window.")
-    recurrence: str = Field(
+    recurrence: Recurrence = Field(
         default="FREQ=WEEKLY;BYDAY=SA,SU",
         description="How the window repeats (RFC 5545); GKE wants 48 hours in every 32 days.",
     )
@@ -181,7 +182,9 @@ class Alerts(Group):
         default=(), description="Who is told. None: incidents are seen in the console only."
     )
     stalled_minutes: Annotated[int, Field(ge=0, le=1410)] = Field(
-        default=30, description="A run that logged steps and then none for so long. 0: no alert."
+        default=30,
+        description="A run that held its GPUs and logged no step for so long; longer than its "
+        "evaluation takes. 0: no alert.",
     )
     idle_minutes: Annotated[int, Field(ge=0, le=1410)] = Field(
         default=20, description="GPUs allocated and idle for so long. 0: no alert."
@@ -290,18 +293,3 @@ class Settings(Group):
         """The user's labels and ours; ours win, since cost reports and alerts filter by them."""
         ours = {"app": "gemma", "environment": self.environment, "stack": self.stack}
         return {**self.labels, **ours}
-
-
-ENVIRONMENTS: dict[str, dict[str, dict[str, Any]]] = {
-    "dev": {
-        "cluster": {"deletionProtection": False, "releaseChannel": "REGULAR"},
-        "bucket": {"forceDestroy": True, "checkpointDays": 14, "softDeleteDays": 7},
-        "network": {"privateNodes": True},
-    },
-    "prod": {
-        "cluster": {"deletionProtection": True, "releaseChannel": "STABLE"},
-        "bucket": {"forceDestroy": False, "checkpointDays": 90, "softDeleteDays": 30},
-        "network": {"privateNodes": True},
-    },
-}
-"""What an environment changes: defaults only, so a stack's own value always wins."""

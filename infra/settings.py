@@ -9,15 +9,17 @@ from __future__ import annotations
 import ipaddress
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import pulumi
 from pulumi.runtime import config as pulumi_config
 from pydantic import ValidationError
 
+from infra.environments import ENVIRONMENTS
 from infra.fields import BUCKET, PROJECT, REGION, ZONE
 from infra.problems import NAMESPACE, StackConfigError, key_of, problem, unknown, without
-from infra.schema import ENVIRONMENTS, Settings
+from infra.schema import Settings
 from training.common.config import Problem, merge
 
 TOKEN = f"{NAMESPACE}:huggingFaceToken"
@@ -52,7 +54,7 @@ def load_settings(rules: Sequence[Rule] = ()) -> Settings:
     )
     problems += found
     if settings:
-        for rule in (_network_problems, _bucket_problems, *rules):
+        for rule in (_network_problems, _bucket_problems, _maintenance_problems, *rules):
             problems += rule(settings)
     if problems or settings is None:
         raise StackConfigError(problems)
@@ -203,3 +205,29 @@ def _bucket_problems(settings: Settings) -> list[Problem]:
     allowed = "at most 56 characters (NAME-builds is made beside it)"
     fix = "pulumi config set --path '{key}' NAME"
     return [Problem("gemma:bucket.name", settings.bucket_name, allowed, fix)]
+
+
+def _maintenance_problems(settings: Settings) -> list[Problem]:
+    maintenance = settings.cluster.maintenance
+    spans: list[tuple[str, str, str | None, timedelta | None]] = [
+        ("", maintenance.start, maintenance.end, None)
+    ]
+    for index, exclusion in enumerate(maintenance.exclusions):
+        limit = timedelta(days=30) if exclusion.scope == "NO_UPGRADES" else None
+        spans.append((f".exclusions[{index}]", exclusion.start, exclusion.end, limit))
+    problems: list[Problem] = []
+    for place, start, end, limit in spans:
+        begins = datetime.fromisoformat(start)
+        length = datetime.fromisoformat(end) - begins if end else timedelta.max
+        if length <= timedelta(0) or (limit is not None and length > limit):
+            within = f", at most {limit.days} days" if limit else ""
+            problems.append(
+                Problem(
+                    f"gemma:cluster.maintenance{place}.end",
+                    end,
+                    f"a time after {start}{within}",
+                    "pulumi config set --path '{key}' "
+                    + (begins + timedelta(days=1)).isoformat().replace("+00:00", "Z"),
+                )
+            )
+    return problems

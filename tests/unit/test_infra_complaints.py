@@ -61,6 +61,14 @@ def test_production_cannot_be_destroyed_on_purpose_either(declare):
     assert declared.one(CLUSTER).inputs["deletionProtection"] is False
 
 
+def test_nobody_knows_how_to_destroy_production(declare):
+    assert declare("dev").exports["commands"]["destroy"] == "pulumi destroy"
+    assert declare("prod").exports["commands"]["destroy"] == (
+        "pulumi config set --path gemma:cluster.deletionProtection false && "
+        "pulumi config set --path gemma:bucket.forceDestroy true && pulumi up && pulumi destroy"
+    )
+
+
 def test_nodes_of_autopilot_run_as_the_default_account(declare):
     defaults = declare().one(CLUSTER).inputs["clusterAutoscaling"]["autoProvisioningDefaults"]
     assert defaults == {"serviceAccount": "gemma-dev-nodes@test-project.iam.gserviceaccount.com"}
@@ -175,6 +183,7 @@ def test_token_of_secret_manager_passes_through_the_program(declare):
     assert "projects/test-project/secrets/hf-token/versions/latest" in source
     assert declared.one("SecretSync").inputs["metadata"]["name"] == "hugging-face-token"
     assert declared.one(CLUSTER).inputs["secretSyncConfig"] == {"enabled": True}
+    assert declared.one(CLUSTER).inputs["minMasterVersion"] == "1.34.0-gke.0"
     assert "secretsyncs.secret-sync.gke.io" in declared.one(":Kinds").inputs["kinds"]
     access = declared.one("SecretIamMember").inputs
     assert access["secretId"] == "hf-token"

@@ -103,10 +103,12 @@ def test_each_alert_is_optional_and_tells_the_given_people(declare):
 
 def test_metrics_read_the_progress_line_of_the_trainers(declare):
     line = "step 12/180  loss 1.234  lr 2.0e-04  1234 tok/s  eta 3m10s"
+    other = "step 24/24  held-out loss 2.3456"
     values = {}
     for metric in declare().of("logging/metric:Metric"):
         pattern = re.search(r'textPayload=~"(.*)"$', metric.inputs["filter"])
         assert re.search(unquoted(pattern[1]), line)
+        assert not re.search(unquoted(pattern[1]), other)
         value = re.fullmatch(
             r'REGEXP_EXTRACT\(textPayload, "(.*)"\)', metric.inputs["valueExtractor"]
         )
@@ -116,6 +118,19 @@ def test_metrics_read_the_progress_line_of_the_trainers(declare):
 
 def unquoted(text: str) -> str:
     return json.loads(f'"{text}"')
+
+
+def test_stalled_run_is_told_from_one_that_has_ended_by_the_gpus_it_holds(declare):
+    declared = declare()
+    condition = declared.one("AlertPolicy", "run-stalled").inputs["conditions"][0]
+    query = condition["conditionPrometheusQueryLanguage"]["query"]
+    assert "logging_googleapis_com:user_gemma_dev_loss_count" in query
+    assert query.count("(") == query.count(")")
+    # The run's name in a pod's name, as the RayJob's workers and the Job's pods have it.
+    pattern = re.search(r'"pod_name", "(.*?)"', query)[1]
+    run = declared.exports["runs"]["text-to-sql"]["object"]
+    for pod in (f"{run}-r4lg5", f"{run}-22c5n-workers-worker-lz55z"):
+        assert re.fullmatch(pattern, pod)[1] == "text-to-sql"
 
 
 def test_dashboard_charts_what_is_measured_and_its_tiles_do_not_overlap(declare):

@@ -10,7 +10,8 @@ import yaml
 from pulumi.runtime import config as pulumi_config
 from pydantic import ValidationError
 
-from infra.schema import ENVIRONMENTS, Settings
+from infra.environments import ENVIRONMENTS
+from infra.schema import Settings
 from infra.settings import load_settings
 from tests.unit.program import ROOT, set_config, stack_config
 from training.common.config import ConfigError, Problem
@@ -216,6 +217,24 @@ def test_maintenance_exclusion_needs_a_time_zone():
     exclusion = {"name": "x", "start": "2026-12-24T00:00:00"}
     changes = {"gemma:cluster": {"maintenance": {"exclusions": [exclusion]}}}
     assert "gemma:cluster.maintenance.exclusions[0].start" in problems(changes)
+
+
+@pytest.mark.parametrize(
+    ("maintenance", "key"),
+    [
+        ({"end": "2026-01-03T01:00:00Z"}, "end"),
+        ({"recurrence": "every Sunday"}, "recurrence"),
+        ({"exclusions": [{**EXCLUSION, "end": EXCLUSION["start"]}]}, "exclusions[0].end"),
+        ({"exclusions": [{**EXCLUSION, "scope": "NO_UPGRADES"}]}, "exclusions[0].end"),
+        (
+            {"exclusions": [{**EXCLUSION, "scope": "NO_UPGRADES", "end": "2027-01-01T00:00:00Z"}]},
+            "exclusions[0].end",
+        ),
+    ],
+)
+def test_maintenance_that_google_refuses_at_creation_is_refused_at_preview(maintenance, key):
+    found = problems({"gemma:cluster": {"maintenance": maintenance}})
+    assert found.keys() == {f"gemma:cluster.maintenance.{key}"}
 
 
 def test_malformed_group_is_refused():
