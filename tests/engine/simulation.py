@@ -38,16 +38,17 @@ def runs_of(runs: Mapping[str, Any], **keys: Any) -> list[Run]:
 
 def manifests(run: Run) -> list[dict[str, Any]]:
     """Every object of a run, as the program declares it."""
+    text = run.config(f"gs://bucket/{run.path}", str(ARGS.image))
+    launcher = run.launcher_config()
     config: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": run.object_name, "namespace": NAMESPACE, "labels": run.labels},
-        "data": {"run.yaml": run.config(f"gs://bucket/{run.path}", str(ARGS.image))},
+        "data": {"run.yaml": text, **({"accelerate.yaml": launcher} if launcher else {})},
     }
     if run.kind == "Job":
         bodies = [job.service(run, NAMESPACE), job.manifest(run, ARGS, NAMESPACE)]
         return [config, *(body for body in bodies if body)]
-    text = run.config(f"gs://bucket/{run.path}", str(ARGS.image))
     found = [rayjob.manifest(run, ARGS, NAMESPACE, text, "image-key")]
     if run.cluster:
         found.insert(0, rayjob.shared_cluster(run, ARGS, NAMESPACE, "image-key"))
@@ -66,8 +67,10 @@ def wait_until(what: str, check: Callable[[], Found], seconds: float = 60) -> Fo
 class Simulation:
     """One running simulation; a context manager."""
 
+    run_pods = False
+
     def __init__(self, folder: Path) -> None:
-        self.sandbox = Sandbox(folder, run_pods=False)
+        self.sandbox = Sandbox(folder, run_pods=self.run_pods)
         self._kwok: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Simulation:
