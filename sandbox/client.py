@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -44,6 +45,7 @@ class Sandbox:
         self._progress: Callable[[str], None] = progress or (lambda text: None)
         self._process: subprocess.Popen[str] | None = None
         self._pid = 0
+        self._failure = ""
         self._cloud: dict[str, str] = {}
 
     def __enter__(self) -> Sandbox:
@@ -114,6 +116,7 @@ class Sandbox:
                     raise SandboxError(message["error"])
                 case _:
                     self._cloud = message["environment"]
+                    threading.Thread(target=self._listen, args=(process,), daemon=True).start()
                     break
         else:
             log = (self.folder.logs / "supervisor.log").read_text(errors="replace")
@@ -121,6 +124,17 @@ class Sandbox:
         self._pid = namespace.first_child(process.pid) or 0
         running = {"pid": self._pid, "cloud": self._cloud}
         self.folder.running.write_text(json.dumps(running))
+
+    def _listen(self, process: subprocess.Popen[str]) -> None:
+        """Read what the supervisor says from now on: nobody else empties its pipe."""
+        assert process.stdout is not None
+        with contextlib.suppress(ValueError):  # closed by _kill
+            for line in process.stdout:
+                message: dict[str, Any] = json.loads(line)
+                if message["event"] == "failed":
+                    self._failure = message["error"]
+                else:
+                    self._progress(message.get("text", ""))
 
     @classmethod
     def join(cls, folder: Path | str | None = None) -> Sandbox:
@@ -166,10 +180,7 @@ class Sandbox:
 
     def why_dead(self) -> str:
         """What the sandbox said before it ended by itself."""
-        if self._process is None or self._process.stdout is None:
-            return ""
-        messages = [json.loads(line) for line in self._process.stdout.read().splitlines()]
-        return "\n".join(m["error"] for m in messages if m["event"] == "failed")
+        return self._failure
 
     def environment(self) -> dict[str, str]:
         """All variables of a process in the sandbox: Pulumi, kubectl, Google's clients."""

@@ -11,8 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +19,7 @@ from sandbox.folder import REPOSITORY, Folder, SandboxBusyError, SandboxError
 
 STACK = "sandbox"
 SAMPLES = "gs://gemma-samples"
+CANCEL_SECONDS = 60
 COLORS = ("\033[36m", "\033[35m", "\033[33m", "\033[32m")
 
 NOTHING = re.compile(r"(?!)")
@@ -147,25 +146,25 @@ def _fingerprint(folder: Path) -> str:
     return digest.hexdigest()[:12]
 
 
-@contextmanager
-def _marked(path: Path) -> Iterator[None]:
-    """A file that is left behind only when this process is killed inside the block."""
-    path.touch()
-    yield
-    path.unlink()
-
-
 def _deploy(sandbox: Sandbox, screen: Screen) -> None:
     screen.say("pulumi up: the same program as in the cloud, on the stack `sandbox`")
-    with _marked(sandbox.folder.deploying):
-        sandbox.run(["pulumi", "stack", "select", "--create", STACK])
-        up = ["pulumi", "up", "--yes", "--skip-preview", "--non-interactive", "--stack", STACK]
-        process = sandbox.popen(
-            [*up, "--suppress-outputs"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
+    # Left behind only by a kill: pulumi that ends by itself, well or badly, leaves a true state.
+    sandbox.folder.deploying.touch()
+    sandbox.run(["pulumi", "stack", "select", "--create", STACK])
+    up = ["pulumi", "up", "--yes", "--skip-preview", "--non-interactive", "--stack", STACK]
+    process = sandbox.popen(
+        [*up, "--suppress-outputs"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    try:
         screen.copy(process, "pulumi", quiet=re.compile(r"@ updating|creating \(\d+s\)$"))
-        if process.wait() != 0:
-            raise SandboxError(f"pulumi up ended with {process.returncode}; its output is above")
+        code = process.wait()
+    except KeyboardInterrupt:  # pulumi has got it too, and ends what it has begun
+        process.wait(CANCEL_SECONDS)
+        sandbox.folder.deploying.unlink()
+        raise
+    sandbox.folder.deploying.unlink()
+    if code != 0:
+        raise SandboxError(f"pulumi up ended with {code}; its output is above")
 
 
 def _outputs(sandbox: Sandbox) -> dict[str, Any]:
@@ -235,7 +234,7 @@ def _summary(
     print(f"  {inside} shell       a shell with pulumi and kubectl in the stand-in cloud")
     print(f"  {inside} exec -- pulumi destroy --stack {STACK}     tear the stack down")
     print("  make clean                       remove all that the demo left")
-    print("  README.md, `Your own project`    the same program on reserved B200s")
+    print("  README.md, `Your project`         the same program on reserved B200s")
     return 0 if good else 1
 
 

@@ -27,7 +27,7 @@ def start_api_server(folder: Folder, supervisor: Supervisor, binaries: Path) -> 
     certificates.make(folder.pki)
     folder.kubeconfig.write_text(certificates.kubeconfig(folder.pki, "admin").read_text())
     folder.kubeconfig.chmod(0o600)
-    etcd = supervisor.spawn(
+    supervisor.spawn(
         "etcd",
         [
             binaries / "etcd",
@@ -41,7 +41,6 @@ def start_api_server(folder: Folder, supervisor: Supervisor, binaries: Path) -> 
         ],
         ready=lambda: _http_ok("127.0.0.1", ETCD_PORT, "/health"),
     )
-    del etcd
     supervisor.progress("etcd is ready")
     pki = folder.pki
     server = supervisor.spawn(
@@ -68,6 +67,7 @@ def start_api_server(folder: Folder, supervisor: Supervisor, binaries: Path) -> 
             "--profiling=false",
             "--allow-privileged=true",
         ],
+        restart=True,
     )
     client = api(folder)
     supervisor.wait(server, lambda: client.get("/readyz")["text"] == "ok", timeout=120)
@@ -95,6 +95,7 @@ def start_controllers(
             "-cloud-node-lifecycle-controller,-persistentvolume-binder-controller,"
             "-persistentvolume-attach-detach-controller,-persistentvolume-expander-controller",
         ],
+        restart=True,
     )
     supervisor.spawn(
         "kube-scheduler",
@@ -104,6 +105,7 @@ def start_controllers(
             "--bind-address=127.0.0.1",
             "--leader-elect=false",
         ],
+        restart=True,
     )
     if kwok_stages is not None:
         stages = [f"--config={path}" for path in sorted(kwok_stages.rglob("*.yaml"))]

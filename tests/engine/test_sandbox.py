@@ -322,7 +322,7 @@ def test_a_running_folder_is_not_started_twice(cloud: Sandbox):
 
 def test_a_server_that_cannot_start_shows_its_log(tmp_path: Path):
     (tmp_path / "etcd").write_text("not a folder")
-    with pytest.raises(SandboxError, match=r"etcd ended with exit code 1.*not a directory"):
+    with pytest.raises(SandboxError, match=r"(?s)etcd ended with exit code 1.*not a directory"):
         Sandbox(tmp_path).start()
 
 
