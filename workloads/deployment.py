@@ -85,7 +85,7 @@ class FineTuning(pulumi.ComponentResource):
         folder = pulumi.Output.concat("gs://", around.bucket, f"/{run.path}")
         config = pulumi.Output.all(folder, around.image).apply(lambda a: run.config(a[0], a[1]))
         config_map = _config_map(run, around.namespace, config, child)
-        child = pulumi.ResourceOptions.merge(child, _replacing(config_map))
+        child = pulumi.ResourceOptions.merge(child, _job_options(run, config_map))
         args = PodArgs(around.image, around.service_account, around.token_secret)
         if run.kind == "RayJob":
             text = config if run.cluster else ""
@@ -151,13 +151,18 @@ def _config_map(
     )
 
 
-def _replacing(config_map: pulumi.Resource) -> pulumi.ResourceOptions:
-    """Options of a run's Job or RayJob: the old one goes first.
+def _job_options(run: Run, config_map: pulumi.Resource) -> pulumi.ResourceOptions:
+    """Options of a run's Job or RayJob: the old one goes before the new one comes.
 
     Its machines are what the new one waits for, and with a changed pod and the same content the
     name stays the same.
     """
-    return pulumi.ResourceOptions(depends_on=[config_map], delete_before_replace=True)
+    hours = f"{run.pending_hours + run.max_hours}h"  # the engine's own limit is 10 minutes
+    return pulumi.ResourceOptions(
+        depends_on=[config_map],
+        delete_before_replace=True,
+        custom_timeouts=pulumi.CustomTimeouts(create=hours, update=hours) if run.wait else None,
+    )
 
 
 def _ray_object(
@@ -188,8 +193,4 @@ def _job(
         ahead = pulumi.ResourceOptions(depends_on=[headless])
         opts = pulumi.ResourceOptions.merge(opts, ahead)
     body = job.manifest(run, args, namespace)
-    hours = run.pending_hours + run.max_hours
-    if run.wait:  # the engine's own limit is 10 minutes
-        timeouts = pulumi.CustomTimeouts(create=f"{hours}h", update=f"{hours}h")
-        opts = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(custom_timeouts=timeouts))
     k8s.batch.v1.Job(run.name, metadata=body["metadata"], spec=body["spec"], opts=opts)
