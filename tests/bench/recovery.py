@@ -24,7 +24,7 @@ from workloads.run import Run
 
 REPOSITORY = Path(__file__).parents[2]
 CPU = {"accelerator": "cpu", "capacity": "on-demand", "reservation": None}
-STEPS = 40
+STEPS = 60
 TEXT = {
     "workload": "gemma4-text",
     "workers_per_node": 2,
@@ -99,17 +99,40 @@ class Lab(Simulation):
         lines = path.read_text().splitlines() if path.exists() else []
         return [m for m in map(json.loads, lines) if "loss" in m]
 
-    def processes(self, pattern: str) -> list[int]:
-        """Pids of the sandbox's processes whose command line matches, oldest first."""
-        found = []
-        for pid in self.sandbox.processes():
+    def kill(self, pattern: str, variable: str = "") -> None:
+        """SIGKILL to one process in the sandbox, pods included.
+
+        Args:
+            pattern: of its command line.
+            variable: `NAME=VALUE` that its environment holds, if that matters.
+        """
+        for pid in _descendants(os.getpid()):
             try:
                 command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+                environment = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
             except OSError:
                 continue
-            if re.search(pattern, command):
-                found.append(pid)
-        return sorted(found)
+            if re.search(pattern, command) and (not variable or variable in environment):
+                os.kill(pid, signal.SIGKILL)
+                return
+        raise AssertionError(f"no process {pattern} {variable}")
+
+
+def _descendants(root: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit():
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                children.setdefault(parent, []).append(int(entry.name))
+        except OSError:
+            continue  # it has ended meanwhile
+    found, queue = [], [root]
+    while queue:
+        below = children.get(queue.pop(), [])
+        found += below
+        queue += below
+    return found
 
 
 def _made(path: Path) -> float:
@@ -145,17 +168,16 @@ def check_end(lab: Lab, run: Run, ended) -> None:
 def test_text_job(lab):
     (run,) = runs_of({"text": TEXT}, **CPU)
     lab.apply(*manifests(run))
-    workers = r"python.* -m training\.gemma4_text\.train"
+    trainer = r"python.* -m training\.gemma4_text\.train"
 
     def delete_pod() -> None:
         (pod,) = [p for p in lab.pods() if p["status"]["phase"] == "Running"]
         lab.kubectl("delete", "pod", pod["metadata"]["name"], "-n", NAMESPACE)
 
-    disturb(lab, run, "a worker process killed",
-            lambda: os.kill(lab.processes(workers)[-1], signal.SIGKILL))  # fmt: skip
+    disturb(lab, run, "a worker process killed", lambda: lab.kill(trainer, "RANK=1"))
+    disturb(lab, run, "rank 0 killed", lambda: lab.kill(trainer, "RANK=0"))
     disturb(lab, run, "the pod deleted (SIGTERM)", delete_pod)
-    disturb(lab, run, "the API server killed",
-            lambda: os.kill(lab.processes(r"/kube-apiserver ")[0], signal.SIGKILL))  # fmt: skip
+    disturb(lab, run, "the API server killed", lambda: lab.kill(r"/kube-apiserver "))
     check_end(lab, run, lambda: lab.get("job", run.object_name)["status"].get("succeeded"))
 
 
@@ -165,15 +187,15 @@ def test_vision_ray_job(lab):
 
     def delete(kind: str) -> None:
         pod = lab.pods(**{"ray.io/node-type": kind})[-1]
-        lab.kubectl("delete", "pod", pod["metadata"]["name"], "-n", NAMESPACE)
+        lab.kubectl("delete", "pod", pod["metadata"]["name"], "-n", NAMESPACE, "--wait=false")
 
-    disturb(lab, run, "a training process killed",
-            lambda: os.kill(lab.processes(r"ray::RayTrainWorker|_RayTrainWorker")[-1],
-                            signal.SIGKILL))  # fmt: skip
+    disturb(lab, run, "a training process killed", lambda: lab.kill(r"^ray::\S*Worker"))
     disturb(lab, run, "a worker pod deleted", lambda: delete("worker"))
     disturb(lab, run, "the head pod deleted", lambda: delete("head"))
+    disturb(lab, run, "the API server killed", lambda: lab.kill(r"/kube-apiserver "))
     check_end(
-        lab, run,
+        lab,
+        run,
         lambda: lab.get("rayjob", run.object_name)["status"].get("jobStatus") == "SUCCEEDED",
-    )  # fmt: skip
+    )
     wait_until("the Ray cluster's end", lambda: not lab.pods(**{"ray.io/node-type": "worker"}))
