@@ -118,9 +118,8 @@ class ImageProvider(dynamic.ResourceProvider):
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
         """Finds the image by its tag or builds it. Raises with Cloud Build's own words."""
-        sys.tracebacklimit = (
-            0  # the plugin prints errors with a traceback that tells a user nothing
-        )
+        # The plugin prints errors with a Python traceback, which tells a user nothing.
+        sys.tracebacklimit = 0
         from infra import image_build
 
         request = image_build.BuildRequest.of(props)
@@ -131,7 +130,13 @@ class ImageProvider(dynamic.ResourceProvider):
                 raise image_build.BuildFailed(
                     "files of the build context changed during `pulumi up`; run it again"
                 )
-            digest = image_build.build(request, context, _say, Interrupt())
+            try:
+                digest = image_build.build(request, context, _say, Interrupt())
+            except image_build.BuildFailed:
+                # Two people may build the same content at once; the tag takes only the first image.
+                digest = image_build.find_digest(request)
+                if digest is None:
+                    raise
         reference = f"{request.image}@{digest}"
         return dynamic.CreateResult(reference, {**_without_provider(props), "reference": reference})
 

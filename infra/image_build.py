@@ -29,9 +29,7 @@ POLL_S = (0.2, 0.5, 1.0, 2.0)  # the last one again and again
 LAST_LINES = 20
 HEARTBEAT_S = 15.0
 # Of the thousands of lines that pip and the builder write, those that tell how far the build is.
-MILESTONE = re.compile(
-    r"^(?:(?:Step #\d+: )?#\d+ \[|Step #\d+: Step |FETCHSOURCE|BUILD|PUSH|ERROR)"
-)
+MILESTONE = re.compile(r"^(?:(?:Step #\d+: )?#\d+ \[|FETCHSOURCE|BUILD|PUSH|ERROR)")
 
 
 class BuildFailed(Exception):

@@ -18,7 +18,7 @@ from .gcp.faults import set_faults
 from .gcp.store import Record, Store
 from .services import Ports, environment, start_services
 
-__all__ = ["Ports", "install", "resources", "set_faults", "start", "state"]
+__all__ = ["Ports", "add_secret", "install", "resources", "set_faults", "start", "state"]
 
 LAUNCHER = """#!/bin/sh
 # The stand-in gcp provider; written by sandbox.cloud.install.
@@ -77,6 +77,13 @@ def install(pulumi_home: Path) -> Path:
     path = pulumi_home / "plugins" / f"resource-gcp-v{version}" / "pulumi-resource-gcp"
     _write_executable(path, text)
     return path
+
+
+def add_secret(folder: Path, project: str, name: str) -> None:
+    """Makes a Secret Manager secret that no program manages: a token that somebody put there."""
+    id_ = f"projects/{project}/secrets/{name}"
+    state = {"secretId": name, "project": project, "name": id_}
+    Store(folder / "cloud").put(Record("gcp:secretmanager/secret:Secret", id_, "", {}, state))
 
 
 def resources(folder: Path) -> list[Record]:

@@ -132,7 +132,7 @@ class Builder:
         try:
             steps = dockerfile.parse(text)
             for number, step in enumerate(steps, 1):
-                log.write(f"Step #0: Step {number}/{len(steps)} : {step}")
+                log.write(f"#{number} [{number}/{len(steps)}] {step}")  # as BuildKit prints it
                 self._wait(STEP_S, stop, deadline)
                 if number == (len(steps) + 1) // 2:
                     self._disturb(fault, stop, deadline, step)

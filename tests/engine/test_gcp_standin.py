@@ -94,7 +94,7 @@ class Stack:
         folder.mkdir(exist_ok=True)
         (folder / "Pulumi.yaml").write_text("name: standin\nruntime: python\n")
         (folder / "__main__.py").write_text(PROGRAM)
-        self.pulumi("stack", "init", "one")
+        self.pulumi("stack", "init", folder.parent.name)
         self.pulumi("config", "set", "gcp:project", PROJECT)
         self.pulumi("config", "set", "gcp:region", "us-central1")
 
@@ -104,14 +104,17 @@ class Stack:
         )
 
     def up(self, check: bool = True) -> tuple[dict[str, int], str]:
-        """Number of resources by operation (same, create, update, replace), and the output."""
+        """Number of resources by operation, and what was said about Google's resources."""
         done = self.pulumi("up", "--yes", "--skip-preview", "--json", check=check)
-        text = done.stdout + done.stderr
         counts: dict[str, int] = {}
+        said: list[str] = []
         for line in done.stdout.splitlines():
             event = json.loads(line) if line.startswith("{") else {}
             counts |= (event.get("summaryEvent") or {}).get("resourceChanges") or {}
-        return counts, text
+            diagnostic = event.get("diagnosticEvent") or {}
+            if "gcp:" in diagnostic.get("urn", ""):
+                said.append(diagnostic["message"])
+        return counts, "\n".join(said)
 
     def config(self, key: str, value: str) -> None:
         self.pulumi("config", "set", f"standin:{key}", value)
@@ -136,7 +139,7 @@ def stack(sandbox: Sandbox, tmp_path: Path) -> Iterator[Stack]:
             made.config(key, value)
         made.pulumi("cancel", "--yes", check=False)
         made.up(check=False)
-        made.pulumi("destroy", "--yes", "--skip-preview", check=False)
+        made.pulumi("destroy", "--yes", "--skip-preview", "--remove", check=False)
         assert made.mine() == []
 
 

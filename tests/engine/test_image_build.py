@@ -211,7 +211,7 @@ def test_a_missing_file_fails_with_its_line_the_log_s_end_and_a_link(
         apis.build(made)
     text = str(failed.value)
     assert "line 4: COPY nothing.txt ." in text
-    assert "Step #0: Step 3/4 : COPY training training" in text
+    assert "#3 [3/4] COPY training training" in text
     assert "https://console.cloud.google.com/cloud-build/builds;region=us-central1/" in text
     assert apis.find(made) is None
 
