@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from workloads import rayjob
+from infra.schema import Settings
+from workloads import plan, rayjob
 from workloads.job import LAUNCH
+from workloads.pods import PodArgs
+from workloads.run import Run
 
 
 def launch(tmp_path: Path, script: str) -> subprocess.Popen[bytes]:
@@ -66,6 +72,48 @@ def test_pre_stop_asks_the_loop_to_stop_and_waits_for_it(tmp_path):
     assert process.poll() is None
     (tmp_path / "training").unlink()
     assert process.wait(30) == 0
+
+
+def test_config_of_a_run_on_a_shared_cluster_survives_all_shells(tmp_path):
+    """KubeRay puts entrypoint and runtime env through bash, Ray the entrypoint through sh."""
+    config = "a: $HOME `id` \"x\" 'y' \\\\ \n" + "b: ü\n" * 50
+    body = rayjob.manifest(shared_run(), PodArgs("image"), "gemma", config=config, image_key="key")[
+        "spec"
+    ]
+    entrypoint = body["entrypoint"].replace("/tmp/", f"{tmp_path}/")
+    program(tmp_path / "ray", "import json, sys; print(json.dumps(sys.argv[1:]))")
+    program(
+        tmp_path / "python",
+        "import pathlib, sys; print(pathlib.Path(sys.argv[-1]).read_text(), end='')",
+    )
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    # As KubeRay's BuildJobSubmitCommand writes it, with Go's strconv.Quote.
+    runtime_env = json.dumps(body["runtimeEnvYAML"])
+    submit = f"ray job submit --runtime-env-json {runtime_env} -- {entrypoint} ;"
+    arguments = json.loads(shell(submit, path))
+    variables = json.loads(arguments[arguments.index("--runtime-env-json") + 1])["env_vars"]
+    # As Ray's command line and job manager treat what follows `--`.
+    line = shlex.join(arguments[arguments.index("--") + 1 :])
+    assert shell(line, {**path, **variables}) == config
+
+
+def shared_run() -> Run:
+    run = {"workload": "gemma3-vision", "cluster": "lab"}
+    stack = {"project": "my-project", "region": "r", "stack": "dev", "reservation": "r1"}
+    (found,) = plan(Settings.model_validate({**stack, "runs": {"a": run}}, by_name=True), "key")
+    return found
+
+
+def program(path: Path, code: str) -> None:
+    path.write_text(f"#!{sys.executable}\n{code}\n")
+    path.chmod(0o755)
+
+
+def shell(line: str, variables: dict[str, str]) -> str:
+    done = subprocess.run(
+        ["/bin/bash", "-c", line], env=variables, capture_output=True, text=True, check=True
+    )
+    return done.stdout
 
 
 def test_ray_version_is_the_images():
