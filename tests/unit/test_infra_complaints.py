@@ -81,6 +81,24 @@ def test_nodes_start_before_their_account_may_pull_or_log(declare):
     assert bindings <= declared.one(CLUSTER).depends_on
 
 
+def test_build_runs_as_the_default_account_that_lost_its_rights(declare):
+    build = declare().one("dynamic/image:Build")
+    assert build.inputs["service_account"].startswith("gemma-dev-build@")
+
+
+def test_nodes_cannot_pull_the_image(declare):
+    granted = declare().one("RepositoryIamMember", "nodes-artifactregistry.reader").inputs
+    assert (
+        granted["member"] == "serviceAccount:gemma-dev-nodes@test-project.iam.gserviceaccount.com"
+    )
+
+
+def test_bucket_that_is_not_empty_blocks_destroy(declare):
+    # Google reads force_destroy from the last `up`, so it is set from the beginning.
+    for bucket in declare("dev").of("Bucket"):
+        assert bucket.inputs["forceDestroy"] is True
+
+
 def test_build_starts_before_its_account_may_push(declare):
     declared = declare()
     bindings = {r.urn for r in declared.resources if r.name.startswith("build-")}
