@@ -1,7 +1,7 @@
 """Checkpoints in the run's folder: complete or not there, uploaded without stopping the step.
 
     checkpoints/step-000020/<files>           each node uploads the files on its own disk
-    checkpoints/step-000020/part-1.json       what node 1 uploaded, after its files
+    checkpoints/step-000020/part-A-1.json     what node 1 uploaded in attempt A, after its files
     checkpoints/step-000020/manifest.json     written last, by node 0, once all parts are there
 
 Whatever lacks a manifest, or does not match it in size and SHA-256, was never a checkpoint.
@@ -47,14 +47,24 @@ class Checkpoints:
         keep: how many complete ones stay; older ones are deleted.
         node: this machine's rank; node 0 writes the manifests.
         nodes: how many machines upload a part.
+        attempt: a word that all nodes of one start share, so that a part left by an earlier one
+            does not count.
         patience: seconds that node 0 waits for the other nodes' parts.
     """
 
     def __init__(
-        self, folder: Folder, keep: int, node: int = 0, nodes: int = 1, patience: float = 600
+        self,
+        folder: Folder,
+        keep: int,
+        *,
+        node: int = 0,
+        nodes: int = 1,
+        attempt: str = "0",
+        patience: float = 600,
     ) -> None:
         self.folder = Folder(f"{folder.uri}/checkpoints", dated=True)
         self.keep, self.node, self.nodes, self.patience = keep, node, nodes, patience
+        self.attempt = attempt
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
@@ -96,15 +106,15 @@ class Checkpoints:
     def upload(self, local: str | os.PathLike[str], step: int) -> None:
         """Upload the local folder as this node's part; on node 0, complete the checkpoint."""
         source, name = Path(local), f"step-{step:06d}"
-        if self.node == 0 and self.folder.exists(f"{name}/{MANIFEST}"):
-            return  # the same step again after a resume: the complete one stays
+        if self.node == 0:
+            self.folder.delete(f"{name}/{MANIFEST}")  # incomplete while its files are replaced
         files = sorted(p for p in source.rglob("*") if p.is_file())
         part: dict[str, dict[str, Any]] = {}
         for path in files:
             relative = path.relative_to(source).as_posix()
             part[relative] = {"size": path.stat().st_size, "sha256": sha256(path)}
             self.folder.upload(path, f"{name}/{relative}")
-        self.folder.write(f"{name}/part-{self.node}.json", json.dumps(part))
+        self.folder.write(self._part(name, self.node), json.dumps(part))
         if self.node == 0:
             self._complete(name, step)
             self.prune()
@@ -112,20 +122,10 @@ class Checkpoints:
     def newest(self) -> Checkpoint | None:
         """The newest complete checkpoint, or None. Torn ones are passed over with a warning."""
         objects = self.folder.list()
-        names = sorted({path.split("/", 1)[0] for path in objects if "/" in path}, reverse=True)
-        for name in names:
-            match = STEP.match(name)
-            if match is None or f"{name}/{MANIFEST}" not in objects:
-                continue
-            try:
-                manifest = json.loads(self.folder.read(f"{name}/{MANIFEST}"))
-                files: dict[str, dict[str, Any]] = manifest["files"]
-            except (FileNotFoundError, ValueError, KeyError):
-                continue
-            short = [f for f, want in files.items() if objects.get(f"{name}/{f}") != want["size"]]
-            if not short:
-                return Checkpoint(int(match.group(1)), files)
-            print(f"checkpoint {name} passed over: torn at {short[0]}", file=sys.stderr)
+        for name in _names(objects):
+            checkpoint = self._read(name, objects)
+            if checkpoint is not None:
+                return checkpoint
         return None
 
     def download(self, checkpoint: Checkpoint, local: str | os.PathLike[str]) -> Path:
@@ -161,26 +161,46 @@ class Checkpoints:
     def prune(self) -> None:
         """Delete complete checkpoints beyond the newest `keep`, and torn ones older than those."""
         objects = self.folder.list()
-        names = sorted({path.split("/", 1)[0] for path in objects if "/" in path}, reverse=True)
-        complete = [name for name in names if f"{name}/{MANIFEST}" in objects]
-        if not complete:
-            return
-        kept = complete[: self.keep]
+        names = _names(objects)
+        kept = [name for name in names if self._read(name, objects) is not None][: self.keep]
         for name in names:
-            if STEP.match(name) and name < kept[0] and name not in kept:
+            if kept and name < kept[0] and name not in kept:
                 self.folder.delete(name)
+
+    def _read(self, name: str, objects: dict[str, int]) -> Checkpoint | None:
+        if f"{name}/{MANIFEST}" not in objects:
+            return None
+        try:
+            manifest = json.loads(self.folder.read(f"{name}/{MANIFEST}"))
+            found = Checkpoint(int(manifest["step"]), manifest["files"])
+        except (FileNotFoundError, ValueError, KeyError):
+            return None
+        for path, want in found.files.items():
+            if objects.get(f"{name}/{path}") != want["size"]:
+                print(f"checkpoint {name} passed over: torn at {path}", file=sys.stderr)
+                return None
+        return found
+
+    def _part(self, name: str, node: int) -> str:
+        return f"{name}/part-{self.attempt}-{node}.json"
 
     def _complete(self, name: str, step: int) -> None:
         files: dict[str, dict[str, Any]] = {}
         limit = time.monotonic() + self.patience
         for node in range(self.nodes):
-            path = f"{name}/part-{node}.json"
+            path = self._part(name, node)
             while not self.folder.exists(path):
                 if time.monotonic() > limit:
                     raise TimeoutError(f"node {node} did not upload its part of {name}")
                 time.sleep(0.5)
             files.update(json.loads(self.folder.read(path)))
         self.folder.write(f"{name}/{MANIFEST}", json.dumps({"step": step, "files": files}))
+
+
+def _names(objects: dict[str, int]) -> list[str]:
+    """Folders of checkpoints, the newest first."""
+    names = {path.split("/", 1)[0] for path in objects if "/" in path}
+    return sorted((name for name in names if STEP.match(name)), reverse=True)
 
 
 def sha256(path: Path) -> str:

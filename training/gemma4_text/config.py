@@ -40,6 +40,7 @@ class DataConfig:
     held_out_by: Literal["question", "schema"] = "question"
     seed: Annotated[int, Bound(least=0)] = 42
     too_long: Literal["drop", "stop"] = "drop"
+    accumulate: Literal["rows", "sequences"] = "rows"
 
 
 @dataclass(frozen=True)

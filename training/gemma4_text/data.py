@@ -10,6 +10,7 @@ import hashlib
 import json
 import random
 import re
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -195,32 +196,62 @@ def encode(tokenizer: Any, row: Row, data: DataConfig, end: int) -> dict[str, li
     return {"input_ids": prompt + answer, "labels": [IGNORED] * len(prompt) + answer}
 
 
-def tokenise(
-    tokenizer: Any, rows: Iterable[Row], data: DataConfig, max_length: int | None
-) -> tuple[Any, list[int]]:
-    """A `datasets.Dataset` of encoded rows, and the indices of rows that are too long.
+def tokenise(tokenizer: Any, rows: Iterable[Row], data: DataConfig, max_length: int | None) -> Any:
+    """A `datasets.Dataset` of the encoded rows that fit `max_length`, in order; none is cut.
 
     Raises:
-        ConfigError: a row is too long and data.too_long is `stop`.
+        ConfigError: a row is too long and data.too_long is `stop`, or none fits.
     """
     from datasets import Dataset
 
     end = end_of_turn(tokenizer, data)
     kept: list[dict[str, list[int]]] = []
-    long: list[int] = []
     for index, row in enumerate(rows):
         encoded = encode(tokenizer, row, data, end)
-        if max_length is not None and len(encoded["input_ids"]) > max_length:
-            if data.too_long == "stop":
-                allowed = f"at least {len(encoded['input_ids'])}, the length of row {index}"
-                raise ConfigError([Problem("trainer.sft.max_length", max_length, allowed)])
-            long.append(index)
-        else:
+        length = len(encoded["input_ids"])
+        if max_length is None or length <= max_length:
             kept.append(encoded)
+        elif data.too_long == "stop":
+            allowed = f"at least {length}, the length of row {index}"
+            raise ConfigError([Problem("trainer.sft.max_length", max_length, allowed)])
     if not kept:
         allowed = "a length that some row fits"
         raise ConfigError([Problem("trainer.sft.max_length", max_length, allowed)])
-    return Dataset.from_list(kept), long
+    return Dataset.from_list(kept)
+
+
+def packed(rows: Any, max_length: int, strategy: str) -> Any:
+    """Rows joined into sequences of at most `max_length` tokens, each row whole.
+
+    A column `seq_lengths` holds where rows end; the collator makes positions of it that start
+    from 0 at each row, and attention stays within a row.
+    """
+    from trl.data_utils import pack_dataset
+
+    return pack_dataset(rows, max_length, strategy, {})
+
+
+def accumulation(steps: int, rows: int, sequences: int) -> int:
+    """Accumulation for sequences that hold as many rows in all as `steps` did unpacked."""
+    return max(1, round(steps * sequences / rows))
+
+
+def once(place: Path, first: bool, wait: Any, build: Any) -> Any:
+    """A data set built by one process a machine and read from disk by all of them.
+
+    Args:
+        place: folder for it; a stale one is replaced.
+        first: whether this process builds.
+        wait: called by all processes, returns when all have called it.
+        build: makes the data set.
+    """
+    from datasets import load_from_disk
+
+    if first:
+        shutil.rmtree(place, ignore_errors=True)
+        build().save_to_disk(str(place))
+    wait()
+    return load_from_disk(str(place))
 
 
 def fingerprint(rows: Iterable[Row]) -> str:

@@ -108,7 +108,7 @@ def nll(model: Any, batch: dict[str, torch.Tensor]) -> tuple[float, int]:
     loss = torch.nn.functional.cross_entropy(
         logits[chosen].float(), labels[chosen], reduction="sum"
     )
-    return float(loss), int(chosen.sum())
+    return float(loss.detach()), int(chosen.sum())
 
 
 def pad(

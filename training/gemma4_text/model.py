@@ -93,7 +93,7 @@ def wrap_class(model: nn.Module, fsdp: FsdpConfig) -> str:
     return wanted
 
 
-def lora_config(model: nn.Module, lora: Mapping[str, Any], name: str, revision: str) -> Any:
+def lora_config(model: nn.Module, lora: Mapping[str, Any]) -> Any:
     """PEFT's configuration for adapters on linear layers of the language model, and no others.
 
     Endings of names are kept as they are (serving engines read them); what lies outside of the
@@ -104,8 +104,6 @@ def lora_config(model: nn.Module, lora: Mapping[str, Any], name: str, revision: 
         model: the base model.
         lora: keys of LoraConfig; `target_modules` are endings such as `q_proj`, `all-linear`, or a
             regular expression for whole names.
-        name: where the base came from, for who loads the adapter.
-        revision: of the base on the Hub.
 
     Raises:
         ConfigError: the targets match nothing.
@@ -135,8 +133,6 @@ def lora_config(model: nn.Module, lora: Mapping[str, Any], name: str, revision: 
         "exclude_modules": rf"(?!{re.escape(stack)}).*",
         **lora,
         "target_modules": wanted,
-        "base_model_name_or_path": name,
-        "revision": revision,
     }
     return LoraConfig(task_type="CAUSAL_LM", **settings)
 

@@ -119,8 +119,7 @@ def execute(schema: str, query: str, limits: Limits) -> Outcome:
                         return Outcome(error=f"more than {limits.rows} rows")
             after = _state(database)
         except (sqlite3.Error, sqlite3.Warning, MemoryError, OverflowError) as error:
-            text = "too slow" if "interrupted" in str(error) else str(error) or repr(error)
-            return Outcome(error=text)
+            return Outcome(error=_reason(error))
         return Outcome(rows=rows, state=after if after != before else None)
     finally:
         database.close()
@@ -217,7 +216,7 @@ def normal(query: str) -> str:
 def _restrict(database: sqlite3.Connection, limits: Limits) -> None:
     database.execute(f"PRAGMA max_page_count = {limits.memory_mib * 256}")  # pages of 4 KiB
     database.execute("PRAGMA temp_store = MEMORY")  # else sorting spills to files, without limit
-    # The heap limit is the process's, not the connection's: nothing else here uses SQLite.
+    # The heap limit is the process's and can only sink: nothing else here uses SQLite.
     database.execute(f"PRAGMA hard_heap_limit = {limits.memory_mib * 2**20}")
     database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(limits.memory_mib, 16) * 2**20)
     database.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
@@ -247,6 +246,12 @@ def _state(database: sqlite3.Connection) -> dict[str, tuple[Values, tuple[Values
         columns = tuple(str(column[0]).lower() for column in cursor.description)
         state[str(name).lower()] = (columns, tuple(cursor.fetchall()))
     return state
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return "out of memory"
+    return "too slow" if str(error) == "interrupted" else str(error)
 
 
 def _bag(rows: tuple[Values, ...]) -> Counter[Values]:

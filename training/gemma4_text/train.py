@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import time
+import uuid
 from typing import Any
 
 from training.common.config import ConfigError, refuse
@@ -47,9 +49,9 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story, told from top to b
     from transformers import AutoTokenizer, PrinterCallback
     from trl.trainer.sft_config import SFTConfig
 
-    from training.common import metrics, sources
+    from training.common import hub, metrics, sources
     from training.common.checkpoints import Checkpoints
-    from training.gemma4_text import data, finish, model
+    from training.gemma4_text import data, export, finish, model
     from training.gemma4_text.trainer import TERMINATED, RunCallback, Stop, TextTrainer
 
     began = time.monotonic()
@@ -81,25 +83,40 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story, told from top to b
         use_cpu=config.run.device == "cpu",
         completion_only_loss=True,
         disable_tqdm=True,
+        dataset_kwargs={"skip_prepare_dataset": True},  # encoded and packed below
         **settings,
     )
     rank = arguments.process_index
     node, on_node = rank // config.run.workers_per_node, arguments.local_process_index
     first = rank == 0
     device = arguments.device
+
+    def wait() -> None:
+        if world > 1:
+            dist.barrier()
+
+    attempt = [uuid.uuid4().hex[:8]]  # names this start; the same on all nodes
+    if world > 1:
+        dist.broadcast_object_list(attempt, device=device)
     checkpoints = Checkpoints(
-        folder, keep=arguments.save_total_limit or 3, node=node, nodes=config.run.nodes
+        folder,
+        keep=arguments.save_total_limit or 3,
+        node=node,
+        nodes=config.run.nodes,
+        attempt=attempt[0],
     )
     say(first, f"run {config.run.name} ({config.run.id}): {world} process(es) on {device}")
+    if first and repository:
+        hub.check_write(repository, private=private is not False)
     if first:
         resolved = {name: _plain(part) for name, part in vars(config).items()}
         folder.write("config.yaml", yaml.safe_dump(resolved, sort_keys=False))
     if on_node == 0:
+        shutil.rmtree(local / "trainer", ignore_errors=True)  # of a container that died here
         checkpoint = checkpoints.restore(local / "trainer" / "checkpoint-restored")
         step = checkpoint.step if checkpoint else 0
         metrics.resume_metrics(folder, local, step)
-    if world > 1:
-        dist.barrier()
+    wait()
     restored = local / "trainer" / "checkpoint-restored"
     resume = str(restored) if (restored / "trainer_state.json").is_file() else None
     say(first and resume is not None, "resuming from the newest complete checkpoint")
@@ -113,21 +130,38 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story, told from top to b
     wrapped = model.wrap_class(base, config.fsdp)
 
     # --- adapter
-    adapter = model.lora_config(
-        base, config.lora, config.model.model_name_or_path, config.model.model_revision
-    )
+    adapter = model.lora_config(base, config.lora)
     say(first, f"{type(base).__name__}: {wrapped}, LoRA on {', '.join(adapter.target_modules)}")
 
     # --- data
     table = sources.fetch(config.data.dataset_name, config.data.dataset_revision, "dataset")
     split = data.split(data.read(table, config.data), config.data)
     limit = arguments.max_length
-    train_rows, too_long = data.tokenise(tokenizer, split.train, config.data, limit)
-    held_out, held_out_long = data.tokenise(tokenizer, split.held_out, config.data, limit)
-    split.dropped["longer than max_length"] = len(too_long) + len(held_out_long)
+
+    def tokens(name: str, rows: list[data.Row]) -> Any:
+        return data.once(
+            local / "tokens" / name,
+            on_node == 0,
+            wait,
+            lambda: data.tokenise(tokenizer, rows, config.data, limit),
+        )
+
+    rows, held_out = tokens("train", split.train), tokens("held_out", split.held_out)
+    split.dropped["longer than max_length"] = (
+        len(split.train) + len(split.held_out) - len(rows) - len(held_out)
+    )
+    sequences = rows
+    if arguments.packing and limit is not None:
+        sequences = data.packed(rows, limit, arguments.packing_strategy)
+        if config.data.accumulate == "rows":
+            arguments.gradient_accumulation_steps = data.accumulation(
+                arguments.gradient_accumulation_steps, len(rows), len(sequences)
+            )
+    per_step = arguments.train_batch_size * arguments.gradient_accumulation_steps * world
     say(
         first,
-        f"{len(train_rows)} training rows, {len(held_out)} held out; dropped: "
+        f"{len(rows)} training rows in {len(sequences)} sequences, {per_step} a step; "
+        f"{len(held_out)} rows held out; dropped: "
         + ", ".join(f"{number} {reason}" for reason, number in split.dropped.items()),
     )
 
@@ -136,19 +170,22 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story, told from top to b
     trainer = TextTrainer(
         model=base,
         args=arguments,
-        train_dataset=train_rows,
+        train_dataset=sequences,
         eval_dataset=held_out,
         processing_class=tokenizer,
         peft_config=adapter,
         callbacks=[runner, metrics.MetricsCallback(local)],
     )
     trainer.remove_callback(PrinterCallback)  # MetricsCallback prints
+    peft: Any = trainer.model
+    for lora in peft.peft_config.values():  # not the scratch folder, which dies with the pod
+        lora.base_model_name_or_path = config.model.model_name_or_path
+        lora.revision = config.model.model_revision
     if world > 1:
         plugin: Any = trainer.accelerator.state.fsdp_plugin
         plugin.transformer_cls_names_to_wrap = [wrapped]
         if arguments.bf16:
             plugin.mixed_precision_policy = model.precision()
-        peft: Any = trainer.model
         model.materialise(peft)
         model.share_buffers(peft, device)
     with metrics.Mirror(local / metrics.METRICS, folder, metrics.METRICS, active=first):
@@ -166,17 +203,25 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story, told from top to b
         tokenizer.save_pretrained(local / "adapter")
         (local / "adapter" / "training_args.bin").unlink(missing_ok=True)  # a pickle, of no use
         folder.upload(local / "adapter", "adapter")
+    if first and repository:
+        pushed = hub.push(local / "adapter", repository, f"Adapter of run {config.run.id}")
+        say(first, f"pushed to {pushed}")
+    if first and config.export.merged:
+        layers = export.merge(source, local / "adapter", folder, local / "merged")
+        say(first, f"merged {layers} layers into {folder.uri}/merged")
 
     # --- verify
     facts = {
         "steps": trainer.state.global_step,
         "train_loss": result.training_loss,
-        "rows": data.counts(train_rows),
+        "rows": data.counts(rows),
+        "sequences": len(sequences),
+        "sequences_per_step": per_step,
         "dropped": split.dropped,
         "data_fingerprint": data.fingerprint(split.train + split.held_out),
         "model_revision": config.model.model_revision,
         "dataset_revision": config.data.dataset_revision,
-        **hub,
+        "hub_model_id": repository,
     }
     return finish.finish(config, trainer, tokenizer, split, local=local, facts=facts, began=began)
 

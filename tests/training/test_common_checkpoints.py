@@ -1,0 +1,165 @@
+"""A checkpoint is complete or was never there, wherever a crash hits."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training.common.checkpoints import Checkpoints
+from training.common.storage import Folder
+
+FILES = {"adapter.bin": b"a" * 100, "deep/optimizer.bin": b"o" * 50, "rng_0.pth": b"r"}
+
+
+def local(folder: Path, step: int) -> Path:
+    place = folder / f"checkpoint-{step}"
+    for name, content in FILES.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_bytes(content + str(step).encode())
+    return place
+
+
+def test_what_was_uploaded_comes_back(tmp_path: Path):
+    checkpoints = Checkpoints(Folder(tmp_path / "run"), keep=2)
+    assert checkpoints.newest() is None
+    assert checkpoints.restore(tmp_path / "none") is None
+    checkpoints.start(local(tmp_path, 10), 10)
+    checkpoints.wait()
+    found = checkpoints.restore(tmp_path / "back")
+    assert found is not None
+    assert found.step == 10
+    for name, content in FILES.items():
+        assert (tmp_path / "back" / name).read_bytes() == content + b"10"
+
+
+class Crash(BaseException):
+    """As SIGKILL: nothing may catch it."""
+
+
+class CrashingFolder(Folder):
+    """Dies at the n-th write or upload, before or in the middle of it."""
+
+    def __init__(self, uri: str, at: int, torn: bool) -> None:
+        super().__init__(uri)
+        self.left, self.torn = at, torn
+
+    def _maybe_die(self, path: str, data: bytes) -> None:
+        self.left -= 1
+        if self.left < 0:
+            if self.torn:  # a store that shows half an object, as GCS never does
+                super().write(path, data[: len(data) // 2])
+            raise Crash
+
+    def write(self, path: str, content: bytes | str) -> None:
+        data = content.encode() if isinstance(content, str) else content
+        self._maybe_die(path, data)
+        super().write(path, data)
+
+
+@pytest.mark.parametrize("torn", [False, True])
+@pytest.mark.parametrize("at", range(6))
+def test_a_crash_at_any_step_leaves_the_checkpoint_before_it(tmp_path: Path, at: int, torn: bool):
+    good = Checkpoints(Folder(tmp_path / "run"), keep=3)
+    good.upload(local(tmp_path, 10), 10)
+    dying = Checkpoints(Folder(tmp_path / "run"), keep=3)
+    dying.folder = CrashingFolder(str(tmp_path / "run" / "checkpoints"), at, torn)
+    writes = len(FILES) + 2  # the files, the part, the manifest
+    if at < writes:
+        with pytest.raises(Crash):
+            dying.upload(local(tmp_path, 20), 20)
+    else:
+        dying.upload(local(tmp_path, 20), 20)
+    found = good.restore(tmp_path / "back")
+    assert found is not None
+    assert found.step == (10 if at < writes else 20)
+    # The next process saves the same step again, over what is left, and completes it.
+    Checkpoints(Folder(tmp_path / "run"), keep=3).upload(local(tmp_path, 20), 20)
+    assert (again := good.restore(tmp_path / "again")) is not None
+    assert again.step == 20
+    assert (tmp_path / "again" / "rng_0.pth").read_bytes() == b"r20"
+
+
+def test_a_second_crash_while_resuming_changes_nothing(tmp_path: Path):
+    checkpoints = Checkpoints(Folder(tmp_path / "run"), keep=3)
+    checkpoints.upload(local(tmp_path, 10), 10)
+    target = tmp_path / "back"
+    (target / "deep").mkdir(parents=True)
+    (target / "adapter.bin").write_bytes(b"half of it")  # what a killed download left
+    (target / "deep" / "optimizer.bin.partial").write_bytes(b"o")
+    found = checkpoints.restore(target)
+    assert found is not None
+    assert (target / "adapter.bin").read_bytes() == FILES["adapter.bin"] + b"10"
+
+
+def test_an_object_that_changed_is_not_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    checkpoints = Checkpoints(Folder(tmp_path / "run"), keep=3)
+    for step in (10, 20):
+        checkpoints.upload(local(tmp_path, step), step)
+    broken = tmp_path / "run" / "checkpoints" / "step-000020" / "adapter.bin"
+    broken.write_bytes(b"x" * broken.stat().st_size)  # the same size, other bytes
+    found = checkpoints.restore(tmp_path / "back")
+    assert found is not None
+    assert found.step == 10
+    assert (tmp_path / "back" / "adapter.bin").read_bytes().endswith(b"10")
+    assert "differs from its manifest" in capsys.readouterr().err
+
+
+def test_the_newest_few_are_kept(tmp_path: Path):
+    checkpoints = Checkpoints(Folder(tmp_path / "run"), keep=2)
+    torn = Folder(tmp_path / "run" / "checkpoints")
+    torn.write("step-000015/adapter.bin", b"never completed")
+    for step in (10, 20, 30):
+        checkpoints.upload(local(tmp_path, step), step)
+    kept = {path.split("/")[0] for path in checkpoints.folder.list()}
+    assert kept == {"step-000020", "step-000030"}
+
+
+def test_every_nodes_part_is_waited_for(tmp_path: Path):
+    folder = Folder(tmp_path / "run")
+    first = Checkpoints(folder, keep=2, node=0, nodes=2, patience=0.1)
+    second = Checkpoints(folder, keep=2, node=1, nodes=2)
+    place = local(tmp_path, 10)
+    with pytest.raises(TimeoutError, match="node 1"):
+        first.upload(place, 10)
+    assert first.newest() is None
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "rng_1.pth").write_bytes(b"second node")
+    second.upload(other, 10)
+    assert first.newest() is None
+    first.upload(place, 10)
+    found = first.newest()
+    assert found is not None
+    assert set(found.files) == {*FILES, "rng_1.pth"}
+
+
+def test_the_trainer_may_delete_its_copy_while_it_is_uploaded(tmp_path: Path):
+    checkpoints = Checkpoints(Folder(tmp_path / "run"), keep=2)
+    place = local(tmp_path, 10)
+    real = checkpoints.folder.upload
+
+    def slow(source: Any, path: str) -> int:
+        for file in sorted(place.rglob("*"), reverse=True):
+            file.unlink() if file.is_file() else file.rmdir()
+        checkpoints.folder.upload = real
+        return real(source, path)
+
+    checkpoints.folder.upload = slow
+    checkpoints.start(place, 10)
+    checkpoints.wait()
+    manifest = json.loads(checkpoints.folder.read("step-000010/manifest.json"))
+    assert set(manifest["files"]) == set(FILES)
+
+
+def test_a_failed_upload_is_not_forgotten(tmp_path: Path):
+    checkpoints = Checkpoints(Folder(tmp_path / "run"), keep=2)
+
+    def fails(source: Any, path: str) -> int:
+        raise OSError("No space left on device")
+
+    checkpoints.folder.upload = fails
+    checkpoints.start(local(tmp_path, 10), 10)
+    with pytest.raises(RuntimeError, match="could not be uploaded"):
+        checkpoints.wait()
+    checkpoints.wait()

@@ -1,0 +1,175 @@
+"""Rows to tokens: the split, the prompt's end, the labels, what is dropped."""
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training.common.config import ConfigError
+from training.gemma4_text import data
+from training.gemma4_text.config import DataConfig, resolve
+from training.samples import text_model, text_to_sql, tokens
+
+TEMPLATES = ["gemma4", "gemma4_v2", "gemma4_v3", "gemma4_v4", "gemma4_v5"]
+# What the checkpoints of the larger models have in place of the bare turn header (ms-swift#9206):
+BARE = "{{- '<|turn>model\\n' -}}"
+EMPTY_THOUGHT = "{{- '<|turn>model\\n<|channel>thought\\n<channel|>' -}}"
+
+
+def config(**changes: Any) -> DataConfig:
+    values = {**resolve({})["data"], "train_rows": 60, "held_out_rows": 20, **changes}
+    return DataConfig(**values)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    learned = tokens.learn(text_model.corpus(), text_model.SPECIAL, text_model.VOCABULARY)
+    learned.chat_template = template("gemma4")
+    return learned
+
+
+def template(name: str) -> str:
+    return (files("trl") / "chat_templates" / f"{name}.jinja").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> list[data.Row]:
+    folder = text_to_sql.write(tmp_path_factory.mktemp("sql")).parent
+    return data.read(folder, config())
+
+
+def test_no_question_and_schema_is_on_both_sides_and_the_dropped_are_counted():
+    schema = "CREATE TABLE a (x INT);"
+    made = [data.Row(f"q{i}", schema, f"SELECT {i}") for i in range(30)]
+    again = [data.Row(f"Q{i}  ", schema.upper(), f"SELECT {i} + 0") for i in range(30)]
+    exact = made[:7]
+    split = data.split([*made, *again, *exact], config(train_rows=30, held_out_rows=15))
+    assert split.dropped["repetitions"] == 7
+    asked = [{" ".join(r.question.lower().split()) for r in side} for side in vars_of(split)]
+    assert not asked[0] & asked[1]
+    assert len(split.held_out) == 15
+    assert len(split.train) == 30
+    assert split.dropped["of a held-out group"] == 1  # the 15th held-out row's twin
+    total = len(split.train) + len(split.held_out) + sum(split.dropped.values())
+    assert total == 67
+
+
+def vars_of(split: data.Split) -> tuple[list[data.Row], list[data.Row]]:
+    return split.train, split.held_out
+
+
+def test_by_schema_no_table_is_on_both_sides(rows: list[data.Row]):
+    split = data.split(rows, config(held_out_by="schema", train_rows=200, held_out_rows=60))
+    sides = [{name for row in side for name in data.tables(row.schema)} for side in vars_of(split)]
+    assert sides[0]
+    assert sides[1]
+    assert not sides[0] & sides[1]
+
+
+def test_the_split_follows_the_seed_alone(rows: list[data.Row]):
+    one, two = data.split(rows, config()), data.split(list(rows), config())
+    assert data.fingerprint(one.train) == data.fingerprint(two.train)
+    assert data.fingerprint(one.held_out) == data.fingerprint(two.held_out)
+    other = data.split(rows, config(seed=7))
+    assert data.fingerprint(one.held_out) != data.fingerprint(other.held_out)
+
+
+def test_tables_are_read_from_a_schema():
+    text = (
+        "CREATE TABLE IF NOT EXISTS Shop (id INT, price DECIMAL(10,2)); "
+        "INSERT INTO Shop VALUES (1, 2); CREATE TABLE b (x INT)"
+    )
+    assert data.tables(text) == ["shop(id,price)", "b(x)"]
+
+
+@pytest.mark.parametrize("name", [*TEMPLATES, "empty thought"])
+def test_the_prompt_ends_exactly_where_generation_starts(
+    tokenizer: Any, rows: list[data.Row], name: str
+):
+    if name == "empty thought":
+        tokenizer.chat_template = template("gemma4").replace(BARE, EMPTY_THOUGHT)
+        assert EMPTY_THOUGHT in tokenizer.chat_template
+    else:
+        tokenizer.chat_template = template(name)
+    settings, row = config(), rows[5]
+    generation = tokenizer.apply_chat_template(
+        data.messages(row, settings), add_generation_prompt=True, tokenize=False
+    )
+    end = data.end_of_turn(tokenizer, settings)
+    encoded = data.encode(tokenizer, row, settings, end)
+    trained = [i for i, label in enumerate(encoded["labels"]) if label != data.IGNORED]
+    prompt = encoded["input_ids"][: trained[0]]
+    assert tokenizer.decode(prompt) == generation
+    assert tokenizer.decode([encoded["labels"][i] for i in trained]) == f"{row.answer}<turn|>"
+    # The whole, as the template itself renders it, but for the newline after the turn.
+    spoken = [*data.messages(row, settings), {"role": "assistant", "content": row.answer}]
+    rendered = tokenizer.apply_chat_template(spoken, tokenize=False)
+    if name != "empty thought":  # this template writes no thought before an old answer
+        assert tokenizer.decode(encoded["input_ids"]) + "\n" == rendered
+    assert trained == list(range(trained[0], len(encoded["input_ids"])))
+    assert encoded["input_ids"].count(tokenizer.bos_token_id) == 1
+
+
+def test_rows_that_are_too_long_are_counted_or_stop_the_run(tokenizer: Any, rows: list[data.Row]):
+    tokenizer.chat_template = template("gemma4")
+    end = data.end_of_turn(tokenizer, config())
+    lengths = [len(data.encode(tokenizer, r, config(), end)["input_ids"]) for r in rows[:40]]
+    limit = sorted(lengths)[20]
+    kept = data.tokenise(tokenizer, rows[:40], config(), limit)
+    assert [len(r["input_ids"]) for r in kept] == [n for n in lengths if n <= limit]
+    with pytest.raises(ConfigError, match="the length of row"):
+        data.tokenise(tokenizer, rows[:40], config(too_long="stop"), limit)
+
+
+def test_a_data_set_that_does_not_fit_is_refused_with_what_it_has(
+    rows: list[data.Row], tmp_path: Path
+):
+    with pytest.raises(ConfigError, match=r"at most 420 .*440 usable"):
+        data.split(rows, config(train_rows=1000))
+    folder = text_to_sql.write(tmp_path).parent
+    with pytest.raises(ConfigError, match="sql_prompt, sql_context, sql"):
+        data.read(folder, config(question_column="query"))
+    with pytest.raises(ConfigError, match="dataset_split"):
+        data.read(folder, config(dataset_split="tset"))
+    (tmp_path / "train.jsonl").write_text('{"sql_prompt": "", "sql_context": "x", "sql": "y"}\n')
+    with pytest.raises(ConfigError, match="row 0"):
+        data.read(tmp_path, config())
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_other_formats_give_the_same_rows(rows: list[data.Row], tmp_path: Path, kind: str):
+    from datasets import Dataset
+
+    table = Dataset.from_list(list(text_to_sql.rows()))
+    getattr(table, f"to_{kind}")(str(tmp_path / f"train.{kind}"))
+    assert data.read(tmp_path, config()) == rows
+
+
+def test_packing_keeps_every_row_whole_and_the_rows_of_a_step(tokenizer: Any, rows: list[data.Row]):
+    tokenizer.chat_template = template("gemma4")
+    encoded = data.tokenise(tokenizer, rows[:60], config(), 1024)
+    sequences = data.packed(encoded, 1024, "bfd")
+    pieces = []
+    for sequence in sequences:
+        start = 0
+        for length in sequence["seq_lengths"]:
+            pieces.append(tuple(sequence["input_ids"][start : start + length]))
+            start += length
+        assert start == len(sequence["input_ids"]) <= 1024
+    assert sorted(pieces) == sorted(tuple(row["input_ids"]) for row in encoded)
+    assert data.counts(sequences)["trained_tokens"] == data.counts(encoded)["trained_tokens"]
+    # 10,000 rows in 2,500 sequences: 32 of 2 rows unpacked are 8 of 2 sequences of 4 rows.
+    assert data.accumulation(32, 10000, 2500) == 8
+    assert data.accumulation(1, 10000, 2500) == 1
+
+
+def test_what_one_process_built_the_others_read(
+    tokenizer: Any, rows: list[data.Row], tmp_path: Path
+):
+    def build() -> Any:
+        return data.tokenise(tokenizer, rows[:5], config(), None)
+
+    one = data.once(tmp_path / "t", True, lambda: None, build)
+    two = data.once(tmp_path / "t", False, lambda: None, lambda: pytest.fail("built twice"))
+    assert one[:] == two[:] == build()[:]

@@ -1,0 +1,192 @@
+"""What is found from a model, the merged checkpoint, and the isolation of packed rows."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from training.common.config import ConfigError
+from training.common.storage import Folder
+from training.gemma4_text import evaluate, model
+from training.gemma4_text.config import DataConfig, FsdpConfig, ModelConfig, resolve
+from training.gemma4_text.data import Row
+from training.gemma4_text.export import merge
+from training.samples import text_model
+
+ENDS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return text_model.write(tmp_path_factory.mktemp("model") / "tiny", hidden=64, layers=2)
+
+
+@pytest.fixture
+def tiny(folder: Path) -> Any:
+    settings = ModelConfig(str(folder), dtype="float32")
+    return model.load(folder, settings, weights=True).eval()
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def data_config() -> DataConfig:
+    return DataConfig(**resolve({})["data"])
+
+
+def adapted(base: Any) -> Any:
+    from peft import get_peft_model
+
+    settings = {"r": 4, "lora_alpha": 8, "target_modules": ENDS}
+    peft = get_peft_model(base, model.lora_config(base, settings))
+    torch.manual_seed(0)
+    for name, parameter in peft.named_parameters():
+        if "lora_B" in name:
+            nn.init.normal_(parameter, std=0.1)
+    return peft.eval()
+
+
+def test_the_wrap_class_and_the_layers_are_found(tiny: Any):
+    assert model.wrap_class(tiny, FsdpConfig()) == "Gemma4TextDecoderLayer"
+    _, layers = model.decoder_layers(tiny)
+    assert layers == ["model.language_model.layers.0", "model.language_model.layers.1"]
+    with pytest.raises(ConfigError, match="LlamaDecoderLayer"):
+        model.wrap_class(tiny, FsdpConfig(transformer_layer_cls_to_wrap="LlamaDecoderLayer"))
+
+
+def test_other_gemma_text_models_are_found_too_and_others_refused():
+    from transformers import Gemma3ForCausalLM, Gemma3TextConfig
+
+    settings = Gemma3TextConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+    )
+    gemma3 = Gemma3ForCausalLM(settings)
+    assert model.wrap_class(gemma3, FsdpConfig()) == "Gemma3DecoderLayer"
+    assert model.lora_config(gemma3, {"target_modules": ENDS})
+    with pytest.raises(ConfigError, match="a Gemma text model"):
+        model.decoder_layers(nn.Sequential(nn.Linear(2, 2)))
+
+
+def test_adapters_go_to_the_language_model_and_wrong_names_are_refused(tiny: Any):
+    with pytest.raises(ConfigError, match=r"down_proj, gate_proj"):
+        model.lora_config(tiny, {"target_modules": ["q_proj", "query"]})
+    towers = [n for n, m in tiny.named_modules() if n.endswith("q_proj") and "vision" in n]
+    assert towers, "the vision tower has layers of the same name"
+    names = [n for n, _ in adapted(tiny).named_parameters() if "lora_" in n]
+    assert names
+    assert all("language_model" in name for name in names)
+
+
+def test_ranks_without_weights_hold_none(folder: Path):
+    empty = model.load(folder, ModelConfig(str(folder)), weights=False)
+    assert all(parameter.is_meta for parameter in empty.parameters())
+    full = model.load(folder, ModelConfig(str(folder)), weights=True)
+    shapes = [{n: p.shape for n, p in m.named_parameters()} for m in (empty, full)]
+    assert shapes[0] == shapes[1]
+
+
+def test_a_merged_checkpoint_gives_the_adapters_logits(tiny: Any, folder: Path, tmp_path: Path):
+    from transformers import AutoModelForCausalLM
+
+    peft = adapted(tiny)
+    peft.save_pretrained(tmp_path / "adapter")
+    changed = merge(folder, tmp_path / "adapter", Folder(tmp_path / "run"), tmp_path / "scratch")
+    assert changed == sum("lora_A" in name for name, _ in peft.named_parameters())
+    ids = torch.tensor([[2, 300, 301, 302, 303]])
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "merged", dtype=torch.float32)
+    with torch.no_grad():
+        wanted, got = peft(ids).logits, merged.eval()(ids).logits
+        with peft.disable_adapter():
+            base = peft(ids).logits
+    # The merged weights are rounded to bfloat16 (8 bits), the adapter's are not.
+    assert (wanted - got).abs().max() < 0.1 * (wanted - base).abs().max()
+    assert merged.config.tie_word_embeddings
+    assert merged.get_output_embeddings().weight is merged.get_input_embeddings().weight
+
+
+def test_a_merge_that_would_miss_layers_is_refused(folder: Path, tmp_path: Path, tiny: Any):
+    adapted(tiny).save_pretrained(tmp_path / "adapter")
+    settings = tmp_path / "adapter" / "adapter_config.json"
+    content = json.loads(settings.read_text())
+    settings.write_text(json.dumps({**content, "use_dora": True}))
+    with pytest.raises(ValueError, match="use_dora"):
+        merge(folder, tmp_path / "adapter", Folder(tmp_path / "run"), tmp_path / "s")
+    settings.write_text(json.dumps({**content, "use_rslora": True}))
+    merge(folder, tmp_path / "adapter", Folder(tmp_path / "rs"), tmp_path / "s")
+    name = "model.language_model.layers.0.mlp.up_proj"
+    lora = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
+    pair = [lora[f"base_model.model.{name}.lora_{side}.weight"] for side in "BA"]
+    base, new = (
+        load_file(place / "model.safetensors")[f"{name}.weight"].float()
+        for place in (folder, tmp_path / "rs" / "merged")
+    )
+    assert torch.allclose(new - base, pair[0] @ pair[1] * 8 / math.sqrt(4), atol=2e-2)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_packed_rows_do_not_see_each_other(folder: Path, attention: str):
+    from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
+
+    settings = ModelConfig(str(folder), dtype="float32", attn_implementation=attention)
+    tiny = model.load(folder, settings, weights=True).eval()
+    torch.manual_seed(1)
+    documents = [torch.randint(300, 900, (n,)).tolist() for n in (40, 25, 60)]
+    rows = [{"input_ids": d, "labels": [-100] * 10 + d[10:]} for d in documents]
+    joined = {
+        "input_ids": [token for document in documents for token in document],
+        "labels": [label for row in rows for label in row["labels"]],
+        "seq_lengths": [len(d) for d in documents],
+    }
+    batch = DataCollatorForLanguageModeling(pad_token_id=0, padding_free=True)([joined])
+
+    def total(**inputs: Any) -> float:
+        labels = batch["labels"][:, 1:]
+        with torch.no_grad():
+            logits = tiny(**inputs).logits[:, :-1]
+        chosen = labels != -100
+        return float(nn.functional.cross_entropy(logits[chosen], labels[chosen], reduction="sum"))
+
+    cpu = torch.device("cpu")
+    apart = sum(evaluate.nll(tiny, evaluate.pad([row], 0, cpu))[0] for row in rows)
+    ids = batch["input_ids"]
+    together = total(input_ids=ids, position_ids=batch["position_ids"])
+    assert together == pytest.approx(apart, rel=1e-5)
+    mixed = total(input_ids=ids, position_ids=torch.arange(ids.shape[1])[None])
+    assert abs(mixed - apart) > 1e-3 * apart  # the test notices when they do
+
+
+def test_the_held_out_loss_depends_on_no_batch_size(tiny: Any, tokenizer: Any):
+    rows = [Row(f"How many {w}?", "CREATE TABLE t (a INT);", f"SELECT {w};") for w in "abcdefg"]
+    losses = [
+        evaluate.held_out_loss(
+            tiny, tokenizer, rows, data=data_config(), batch_size=n, device=torch.device("cpu")
+        )
+        for n in (1, 3, 7)
+    ]
+    assert losses == pytest.approx([losses[0]] * 3, abs=1e-5)
+
+
+def test_answers_come_in_the_order_of_the_rows(tiny: Any, tokenizer: Any):
+    from training.gemma4_text.config import EvaluationConfig
+
+    rows = [Row("q" * n, "CREATE TABLE t (a INT);", "SELECT 1") for n in (30, 1, 60, 7)]
+    device, settings = torch.device("cpu"), EvaluationConfig(batch_size=3, max_new_tokens=6)
+    options = {"data": data_config(), "evaluation": settings, "device": device}
+    together = evaluate.generate(tiny, tokenizer, rows, **options)
+    alone = [evaluate.generate(tiny, tokenizer, [row], **options)[0] for row in rows]
+    assert together == alone

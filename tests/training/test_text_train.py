@@ -1,0 +1,245 @@
+"""The text trainer as the Job starts it: FSDP2 on two CPU processes, against one process.
+
+FSDP on CPUs comes from the sandbox's sitecustomize; the trainer's code is the product's own.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from training.common.config import merge
+from training.gemma4_text.config import accelerate_config
+
+REPOSITORY = Path(__file__).parents[2]
+STEPS = 5
+ROWS, LENGTH = 58, 640  # which pack into 40 sequences: one epoch of 5 steps of 8
+
+
+@dataclass
+class Run:
+    """A finished launch: exit code, what it said, and the folder of the run."""
+
+    code: int
+    said: str
+    folder: Path
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(x) for x in (self.folder / "metrics.jsonl").read_text().splitlines()]
+
+    def losses(self) -> dict[int, float]:
+        return {line["step"]: line["loss"] for line in self.lines() if "loss" in line}
+
+    def result(self) -> dict[str, Any]:
+        return json.loads((self.folder / "result.json").read_text())
+
+
+@pytest.fixture(scope="session")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from training.samples import text_model, text_to_sql
+
+    out = tmp_path_factory.mktemp("samples")
+    text_to_sql.write(out / "data")
+    text_model.write(out / "model", hidden=64, layers=2)
+    return out
+
+
+Launch = Callable[..., Run]
+
+
+@pytest.fixture(scope="session")
+def launch(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Launch:
+    """Start the trainer in a folder of its own; `stop_at` sends SIGTERM after that step's line."""
+
+    def start(
+        name: str, processes: int, *, stop_at: int | None = None, **changes: dict[str, Any]
+    ) -> Run:
+        place = tmp_path_factory.getbasetemp() / f"run-{name}"
+        place.mkdir(exist_ok=True)
+        config = merge(
+            {
+                "model": {"model_name_or_path": str(samples / "model"), "dtype": "float32"},
+                "data": {
+                    "dataset_name": str(samples / "data"),
+                    "train_rows": ROWS,
+                    "held_out_rows": 8,
+                    "accumulate": "sequences",
+                },
+                "sft": {
+                    "max_length": LENGTH,
+                    "max_steps": STEPS,
+                    "per_device_train_batch_size": 4 // processes,
+                    "gradient_accumulation_steps": 2,
+                    "learning_rate": 5e-3,
+                    "bf16": False,
+                    "save_steps": 2,
+                    "eval_strategy": "no",
+                },
+                "lora": {"lora_dropout": 0.0},
+                "evaluation": {"rows": 4, "batch_size": 2, "max_new_tokens": 4},
+                "run": {
+                    "output_dir": str(place / "out"),
+                    "name": "test",
+                    "device": "cpu",
+                    "workers_per_node": processes,
+                },
+            },
+            changes,
+        )
+        (place / "run.yaml").write_text(yaml.safe_dump(config))
+        launcher = accelerate_config(1, processes, "cpu")
+        (place / "accelerate.yaml").write_text(yaml.safe_dump(launcher))
+        environment = {
+            **os.environ,
+            "ACCELERATE_USE_CPU": "true",
+            "GEMMA_SCRATCH": str(place / "scratch"),
+            "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": f"{REPOSITORY / 'sandbox' / 'pod_site'}:{REPOSITORY}",
+            "PYTHONUNBUFFERED": "1",
+        }
+        command = [sys.executable, "-m", "accelerate.commands.launch"]
+        command += ["--config_file", str(place / "accelerate.yaml"), "--main_process_port", "0"]
+        command += ["-m", "training.gemma4_text.train", "--config", str(place / "run.yaml")]
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            cwd=place,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        said: list[str] = []
+        assert process.stdout is not None
+        for line in process.stdout:
+            said.append(line)
+            if stop_at is not None and line.startswith(f"step {stop_at}/"):
+                process.send_signal(signal.SIGTERM)
+                stop_at = None
+        return Run(process.wait(), "".join(said), place / "out")
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def sharded(launch: Launch) -> Run:
+    """The reference: two processes, never interrupted, and an evaluation."""
+    run = launch("sharded", 2)
+    assert run.code == 0, run.said[-4000:]
+    return run
+
+
+def adapter(run: Run) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
+    return load_file(run.folder / "adapter" / "adapter_model.safetensors")
+
+
+def test_a_run_leaves_all_that_is_promised(sharded: Run, samples: Path):
+    names = {path.name for path in sharded.folder.iterdir()}
+    assert names >= {
+        *("adapter", "checkpoints", "tensorboard", "config.yaml"),
+        *("metrics.jsonl", "evaluation.json", "report.html", "result.json"),
+    }
+    assert list(sharded.losses()) == list(range(1, STEPS + 1))
+    evaluation = json.loads((sharded.folder / "evaluation.json").read_text())
+    assert evaluation["tuned"]["held_out_loss"] < evaluation["base"]["held_out_loss"]
+    assert evaluation["tuned"]["judged"] == 4
+    resolved = yaml.safe_load((sharded.folder / "config.yaml").read_text())
+    assert resolved["sft"]["max_steps"] == STEPS
+    assert "equals the trainer's" in sharded.said
+    page = (sharded.folder / "report.html").read_text()
+    assert "<polyline" in page
+    kept = {path.name for path in (sharded.folder / "checkpoints").iterdir()}
+    assert kept == {"step-000002", "step-000004", "step-000005"}
+
+
+def test_two_sharded_processes_train_what_one_process_trains(sharded: Run, launch: Launch):
+    alone = launch("alone", 1)
+    assert alone.code == 0, alone.said[-4000:]
+    assert alone.losses() == pytest.approx(sharded.losses(), abs=1e-4)
+    one, two = adapter(alone), adapter(sharded)
+    assert one.keys() == two.keys()
+    for name, tensor in one.items():
+        assert (tensor - two[name]).abs().max() < 2e-3, name
+    figures = [run.result()["evaluation"]["tuned"]["held_out_loss"] for run in (alone, sharded)]
+    assert figures[0] == pytest.approx(figures[1], abs=1e-3)
+
+
+def test_a_stopped_run_goes_on_as_if_it_had_never_stopped(sharded: Run, launch: Launch):
+    changes = {"fsdp": {"state_dict_type": "SHARDED_STATE_DICT"}}
+    stopped = launch("stopped", 2, stop_at=3, **changes)
+    assert stopped.code != 0
+    assert not (stopped.folder / "result.json").exists()
+    assert "checkpoint complete" in stopped.said, stopped.said[-4000:]
+    resumed = launch("stopped", 2, **changes)
+    assert resumed.code == 0, resumed.said[-4000:]
+    assert "resuming" in resumed.said
+    assert resumed.losses() == pytest.approx(sharded.losses(), abs=1e-6)
+    for name, tensor in adapter(resumed).items():
+        assert (tensor - adapter(sharded)[name]).abs().max() < 1e-5, name
+
+
+def test_a_finished_run_is_not_run_again(sharded: Run, launch: Launch):
+    before = sharded.result()
+    again = launch("sharded", 2)
+    assert again.code == 0
+    assert "already complete" in again.said
+    assert again.result() == before
+
+
+def test_the_adapter_is_whole_and_on_the_language_model_only(sharded: Run, samples: Path):
+    from transformers import AutoModelForCausalLM
+
+    saved = adapter(sharded)
+    base = AutoModelForCausalLM.from_pretrained(samples / "model")
+    ends = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    linears = {
+        name: module
+        for name, module in base.named_modules()
+        if "language_model" in name and name.endswith(ends)
+    }
+    wanted = {
+        f"base_model.model.{name}.lora_{side}.weight": shape
+        for name, module in linears.items()
+        for side, shape in (
+            ("A", (16, module.in_features)),
+            ("B", (module.out_features, 16)),
+        )
+    }
+    assert {name: tuple(tensor.shape) for name, tensor in saved.items()} == wanted
+    moved = [name for name, tensor in saved.items() if "lora_B" in name and tensor.abs().max() > 0]
+    assert len(moved) == len(wanted) / 2  # lora_B starts at zero
+
+
+def test_tokens_are_counted_as_the_data_has_them(sharded: Run, samples: Path):
+    from transformers import AutoTokenizer
+
+    from training.gemma4_text import data
+    from training.gemma4_text.config import DataConfig, resolve
+
+    settings = DataConfig(
+        **{
+            **resolve({})["data"],
+            "dataset_name": str(samples / "data"),
+            "train_rows": ROWS,
+            "held_out_rows": 8,
+        }
+    )
+    tokenizer = AutoTokenizer.from_pretrained(samples / "model")
+    split = data.split(data.read(samples / "data", settings), settings)
+    rows = data.tokenise(tokenizer, split.train, settings, LENGTH)
+    counted = data.counts(rows)
+    lines = [line for line in sharded.lines() if "loss" in line]
+    assert lines[-1]["epoch"] == 1
+    assert sum(line["tokens"] for line in lines) == counted["tokens"]
+    assert sum(line["trained_tokens"] for line in lines) == counted["trained_tokens"]
+    assert sum(line["padding"] for line in lines) == 0
