@@ -9,6 +9,7 @@ alone: Ray's register lags behind by a poll, so that a worker killed after a rep
 checkpoint, and Ray counts a folder as one whatever it holds.
 """
 
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,32 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from training.common.checkpoints import Checkpoints
+
+
+class Eviction:
+    """A node that is about to be taken away, by two files that its pod's preStop hook knows.
+
+    The hook writes GEMMA_STOP_FILE and holds the pod back while GEMMA_TRAINING_FILE is there.
+    Without these variables nothing is ever asked for.
+    """
+
+    def __init__(self) -> None:
+        self.training = os.environ.get("GEMMA_TRAINING_FILE")
+        self.stop = os.environ.get("GEMMA_STOP_FILE")
+
+    def begin(self) -> None:
+        """Training has begun: a stop must wait for a checkpoint."""
+        if self.training:
+            Path(self.training).touch()
+
+    def asked(self) -> bool:
+        """Whether this node is to go."""
+        return bool(self.stop) and Path(str(self.stop)).exists()
+
+    def end(self) -> None:
+        """Nothing is lost any more when the node goes."""
+        if self.training:
+            Path(self.training).unlink(missing_ok=True)
 
 
 class RayCheckpoints(TrainerCallback):
@@ -27,6 +54,32 @@ class RayCheckpoints(TrainerCallback):
 
     def __init__(self, store: Checkpoints) -> None:
         self.store = store
+        self.eviction = Eviction()
+        self._leaving = False
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        self.eviction.begin()
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        self.eviction.end()
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Save at once where any worker's node is to go."""
+        import torch
+        import torch.distributed as dist
+
+        if self._leaving:
+            return
+        asked = torch.tensor(int(self.eviction.asked()), device=args.device)
+        dist.all_reduce(asked, op=dist.ReduceOp.MAX)
+        if asked.item():
+            self._leaving = control.should_save = True
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
@@ -42,6 +95,8 @@ class RayCheckpoints(TrainerCallback):
         metrics = {"step": state.global_step, "epoch": state.epoch}
         if not state.is_world_process_zero:
             train.report(metrics, checkpoint_upload_mode=train.CheckpointUploadMode.ASYNC)
+            if self._leaving:
+                self.eviction.end()  # all that this rank knows is in rank 0's hands
             return
         for rank, value in enumerate(states):
             write_rng(local, rank, len(states), value)
@@ -58,6 +113,8 @@ class RayCheckpoints(TrainerCallback):
         from ray import train
 
         self.store.upload(checkpoint.path, int(name.removeprefix("step-")))
+        if self._leaving:
+            self.eviction.end()
         storage: Any = train.get_context().get_storage()
         return train.Checkpoint(
             f"{storage.experiment_fs_path}/{name}", filesystem=storage.storage_filesystem

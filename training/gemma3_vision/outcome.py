@@ -5,13 +5,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from training.common import record, report
-from training.common.metrics import METRICS, read_metrics
+from training.common.metrics import METRICS, Mirror, read_metrics, resume_metrics
 from training.common.storage import Folder
+from training.gemma3_vision import export
 from training.gemma3_vision.config import Config
 from training.gemma3_vision.data import Split
 from training.gemma3_vision.evaluate import Measured
@@ -30,16 +32,26 @@ def assert_same(value: str, what: str) -> None:
         raise RuntimeError(f"the workers do not agree on {what}: {values}")
 
 
-def announce(trainer: Any, split: Split, newest: Path | None) -> None:
-    """Say what is about to happen, on stderr."""
+@contextmanager
+def followed(
+    config: Config, trainer: Any, split: Split, newest: Path | None, scratch: Path
+) -> Iterator[None]:
+    """Say where training starts, and copy its metrics to the run's folder while it goes on."""
+    if not trainer.is_world_process_zero():
+        yield
+        return
     trained = sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)
-    start = f"resuming at step {step_of(newest)}" if newest else "starting at step 0"
+    step = step_of(newest)
     print(
         f"{len(split.train) - split.fillers} rows to train on, {len(split.held_out)} held out, "
-        f"{trained:,} trained parameters, {start}",
+        f"{trained:,} trained parameters, {'resuming' if newest else 'starting'} at step {step}",
         file=sys.stderr,
         flush=True,
     )
+    folder = Folder(config.run.output_dir)
+    resume_metrics(folder, scratch, step)
+    with Mirror(scratch / METRICS, folder, METRICS):
+        yield
 
 
 def step_of(checkpoint: Path | None) -> int:
@@ -100,6 +112,15 @@ def verify(resolved: Mapping[str, Any], measured: Measured, scratch: Path) -> di
     found: dict[str, Any] = json.loads(lines[-1])
     print(f"reloaded from the bucket: {lines[-1]}", file=sys.stderr, flush=True)
     return found
+
+
+def hand_over(config: Config, weights: Path, scratch: Path, processor: Any) -> None:
+    """The merged model and the push to the Hub, where the configuration asks for them."""
+    adapter = scratch / "adapter"
+    if config.export.merged:
+        export.save_merged(config, weights, adapter, scratch / "merged", processor)
+    if page := export.push(config, adapter):
+        print(f"pushed: {page}", file=sys.stderr, flush=True)
 
 
 def publish(

@@ -13,14 +13,14 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from training.common import record, sources
-from training.common.config import EXIT_CODE, ConfigError
+from training.common.config import ConfigError, refuse
 from training.common.sections import dump_yaml, read_yaml
 from training.common.storage import Folder
+from training.gemma3_vision import export
 from training.gemma3_vision.config import Config, resolve, typed
 
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # TRL reports each run otherwise
@@ -34,8 +34,7 @@ def main() -> int:
     try:
         return drive(resolve({"run": {}, **read_yaml(parser.parse_args().config)}))
     except ConfigError as error:
-        print(error, file=sys.stderr, flush=True)
-        return EXIT_CODE
+        return refuse(error)
 
 
 def drive(resolved: Mapping[str, Any]) -> int:
@@ -46,6 +45,10 @@ def drive(resolved: Mapping[str, Any]) -> int:
     if record.finished(folder):
         print(f"already complete: {folder.uri}", file=sys.stderr, flush=True)
         return 0
+    # Before any worker exists: what the Hub or the bucket would refuse later.
+    sources.check(config.model.model_name_or_path, config.model.model_revision, "model")
+    sources.check(config.data.dataset_name, config.data.dataset_revision, "dataset")
+    export.claim(config)
     folder.write("config.yaml", dump_yaml(resolved))
 
     # --- distributed setup
@@ -84,8 +87,10 @@ def drive(resolved: Mapping[str, Any]) -> int:
         trainer.fit()
     except TrainingFailedError as error:
         final = hopeless(error)
-        print(final or error, file=sys.stderr, flush=True)
-        return EXIT_CODE if final else 1
+        if final is not None:
+            return refuse(final)
+        print(error, file=sys.stderr, flush=True)
+        return 1
     return 0
 
 
@@ -107,7 +112,7 @@ def train(resolved: Mapping[str, Any]) -> None:
     from trl.trainer.sft_config import SFTConfig
 
     from training.common.checkpoints import Checkpoints
-    from training.common.metrics import METRICS, MetricsCallback, Mirror, resume_metrics
+    from training.common.metrics import MetricsCallback
     from training.gemma3_vision import checkpointing, data, evaluate, model, outcome
     from training.gemma3_vision.throughput import Throughput
     from training.gemma3_vision.trainer import Guard, VisionTrainer
@@ -153,12 +158,7 @@ def train(resolved: Mapping[str, Any]) -> None:
     trainer.remove_callback(PrinterCallback)  # MetricsCallback prints a line a step
     model.keep_full_precision(trainer.model)
     newest = checkpointing.restore(store, scratch / "resumed", rank, context.get_local_rank())
-    mirror = nullcontext()
-    if rank == 0:
-        outcome.announce(trainer, split, newest)
-        resume_metrics(Folder(config.run.output_dir), scratch, outcome.step_of(newest))
-        mirror = Mirror(scratch / METRICS, Folder(config.run.output_dir), METRICS)
-    with mirror:
+    with outcome.followed(config, trainer, split, newest, scratch):
         trainer.train(resume_from_checkpoint=str(newest) if newest else None)
     trainer.accelerator.wait_for_everyone()
 
@@ -172,6 +172,7 @@ def train(resolved: Mapping[str, Any]) -> None:
     measured = evaluate.measure(tuned, processor, split.held_out, config, rank=rank, world=world)
     if rank == 0:
         outcome.verify(resolved, measured, scratch)
+        outcome.hand_over(config, weights, scratch, processor)
         facts = outcome.facts(trainer, split, weights, rows, time.monotonic() - began)
         outcome.publish(config, scratch, split, measured, facts)
     dist.barrier()

@@ -1,0 +1,226 @@
+"""Whole runs on a real Ray cluster of this machine, two workers: killed, resumed, torn, refused.
+
+Ray takes its time to start workers; the runs are few and each is six steps long.
+"""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+os.environ.setdefault("RAY_TRAIN_ENABLE_PRINT_PATCH", "0")
+os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+from safetensors.torch import load_file
+
+from training.gemma3_vision import config, train
+from training.samples import products, vision_model
+
+STEPS = 6
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory):
+    place = tmp_path_factory.mktemp("samples")
+    vision_model.write(place / "model")
+    products.write(place / "products")
+    return place
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    import ray
+    from ray import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    root = Path(__file__).parents[2]
+    variables = {
+        "GEMMA_SCRATCH": str(tmp_path_factory.mktemp("scratch")),
+        "HF_HOME": str(tmp_path_factory.mktemp("hf")),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(root),
+    }
+    ray.init(
+        num_cpus=4,
+        include_dashboard=False,
+        runtime_env={"env_vars": variables},
+        object_store_memory=200 * 2**20,
+    )
+    yield
+    ray.shutdown()
+
+
+def settings(samples, output, workers=2, rows=None, **sections):
+    sft = {
+        "max_steps": STEPS,
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 2 // workers,
+        "learning_rate": 4e-3,
+        "bf16": False,
+        "activation_checkpointing": False,
+        "logging_steps": 1,
+        "save_steps": 2,
+        "dataloader_num_workers": 0,
+    }
+    return config.resolve(
+        {
+            "model": {"model_name_or_path": str(samples / "model"), "dtype": "float32"},
+            "data": {"dataset_name": str(rows or samples / "products")},
+            "sft": {**sft, **sections.get("sft", {})},
+            "evaluation": {"rows": 2, "max_new_tokens": 4},
+            "quantization": {"bnb_4bit_compute_dtype": "float32"},
+            "ray": sections.get("ray", {"max_failures": 1}),
+            "lora": sections.get("lora", {"lora_dropout": 0.1}),
+            "export": sections.get("export", {}),
+            "run": {
+                "output_dir": str(output),
+                "id": output.name,
+                "device": "cpu",
+                "workers_per_node": workers,
+            },
+        }
+    )
+
+
+def losses(output):
+    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    return {line["step"]: line["loss"] for line in lines if "loss" in line}
+
+
+def adapter(output):
+    return load_file(output / "adapter" / "adapter_model.safetensors")
+
+
+def same_weights(left, right):
+    assert left.keys() == right.keys()
+    return all(bool((left[name] == right[name]).all()) for name in left)
+
+
+def dying(marker, step, rank):
+    """`train.work`, but worker `rank` is killed without warning after `step`, once."""
+    real = train.work
+
+    def work(resolved):
+        from training.gemma3_vision import trainer
+
+        original = trainer.Guard.on_step_end
+
+        def on_step_end(self, args, state, control, **named):
+            original(self, args, state, control, **named)
+            if state.global_step == step and args.process_index == rank and not marker.exists():
+                marker.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        trainer.Guard.on_step_end = on_step_end
+        real(resolved)
+
+    return work
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(cluster, samples, tmp_path_factory):
+    output = tmp_path_factory.mktemp("runs") / "whole"
+    assert train.drive(settings(samples, output, export={"merged": True})) == 0
+    return output
+
+
+def test_a_run_leaves_its_folder_complete(uninterrupted, samples, capfd):
+    names = {path.name for path in uninterrupted.iterdir()}
+    assert names == {
+        *("adapter", "checkpoints", "tensorboard", "merged", "config.yaml", "metrics.jsonl"),
+        *("evaluation.json", "report.html", "result.json"),
+    }
+    kept = {p.name for p in (uninterrupted / "checkpoints").iterdir() if p.is_dir()}
+    assert kept == {"step-000004", "step-000006"}
+    states = {p.name for p in (uninterrupted / "checkpoints" / "step-000006").glob("rng_state*")}
+    assert states == {"rng_state_0.pth", "rng_state_1.pth"}
+    evaluation = json.loads((uninterrupted / "evaluation.json").read_text())
+    assert evaluation["tuned"]["held_out_loss"] < evaluation["base"]["held_out_loss"]
+    assert (uninterrupted / "report.html").read_text().count("data:image/png;base64") == 2
+    assert json.loads((uninterrupted / "result.json").read_text())["steps"] == STEPS
+    before = (uninterrupted / "result.json").stat().st_mtime_ns
+    assert train.drive(settings(samples, uninterrupted)) == 0
+    assert "already complete" in capfd.readouterr().err
+    assert (uninterrupted / "result.json").stat().st_mtime_ns == before
+
+
+def test_the_merged_model_says_what_base_and_adapter_say(uninterrupted, samples):
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    from training.gemma3_vision import data
+    from training.gemma3_vision.trainer import RowCollator
+
+    def load(folder):
+        kind = AutoModelForImageTextToText
+        return kind.from_pretrained(folder, dtype=torch.float32, device_map={"": "cpu"}).eval()
+
+    resolved = config.typed(settings(samples, uninterrupted))
+    row = data.prepare(resolved.data, samples / "products").held_out[0]
+    processor = AutoProcessor.from_pretrained(uninterrupted / "merged")
+    inputs = RowCollator(processor)([row])
+    for name in ("rows", "labels"):
+        inputs.pop(name)
+    base = load(samples / "model")
+    merged = load(uninterrupted / "merged")
+    with torch.no_grad():
+        plain = base(**inputs).logits
+        expected = PeftModel.from_pretrained(base, uninterrupted / "adapter")(**inputs).logits
+        found = merged(**inputs).logits
+    assert torch.allclose(found, expected, atol=2e-4)
+    assert (found - plain).abs().max() > 0.1
+    assert merged.config.tie_word_embeddings
+    assert merged.lm_head.weight is merged.get_input_embeddings().weight
+
+
+def test_a_killed_worker_changes_nothing(uninterrupted, samples, tmp_path, monkeypatch):
+    output = tmp_path / "killed"
+    monkeypatch.setattr(train, "work", dying(tmp_path / "marker", step=5, rank=1))
+    assert train.drive(settings(samples, output)) == 0
+    assert (tmp_path / "marker").exists()
+    assert losses(output) == losses(uninterrupted)
+    assert same_weights(adapter(output), adapter(uninterrupted))
+
+
+def test_a_new_job_resumes_from_the_newest_checkpoint_that_is_whole(
+    uninterrupted, samples, tmp_path, monkeypatch, capfd
+):
+    output = tmp_path / "torn"
+    resolved = settings(samples, output, ray={"max_failures": 0})
+    with monkeypatch.context() as patched:
+        patched.setattr(train, "work", dying(tmp_path / "marker", step=5, rank=0))
+        assert train.drive(resolved) == 1
+    torn = output / "checkpoints" / "step-000004" / "optimizer.pt"
+    torn.write_bytes(torn.read_bytes()[:-100])
+    capfd.readouterr()
+    assert train.drive(resolved) == 0
+    assert losses(output) == losses(uninterrupted)
+    assert same_weights(adapter(output), adapter(uninterrupted))
+
+
+def test_one_worker_trains_as_two_do(cluster, samples, tmp_path):
+    found = {}
+    for workers in (1, 2):
+        output = tmp_path / f"world{workers}"
+        sections = {"lora": {"lora_dropout": 0.0}, "sft": {"max_steps": 3}}
+        assert train.drive(settings(samples, output, workers=workers, **sections)) == 0
+        found[workers] = losses(output)
+    assert found[1] == pytest.approx(found[2], abs=2e-4)
+
+
+def test_what_no_retry_can_mend_ends_at_once(cluster, samples, tmp_path, capfd):
+    place = tmp_path / "rows"
+    place.mkdir()
+    table = pq.read_table(samples / "products" / "train.parquet")
+    rows = table.to_pylist()
+    rows[11]["description"] = " "
+    pq.write_table(table.from_pylist(rows, schema=table.schema), place / "train.parquet")
+    resolved = settings(samples, tmp_path / "bad", rows=place, ray={"max_failures": 5})
+    assert train.drive(resolved) == 78
+    assert "row 11 is without description" in capfd.readouterr().err
