@@ -23,6 +23,8 @@ CANCEL_SECONDS = 60
 COLORS = ("\033[36m", "\033[35m", "\033[33m", "\033[32m")
 
 NOTHING = re.compile(r"(?!)")
+# Colours of its own that a program sends to no terminal, and Ray's sign of the worker that speaks.
+SHADES = re.compile(r"\x1b\[[0-9;]*m|\(RayTrainWorker pid=\d+, ip=[\d.]+\) ?")
 
 
 class Screen:
@@ -53,6 +55,7 @@ class Screen:
         for line in process.stdout:
             # A progress bar rewrites its line: only its last state is worth one here.
             text = line.rstrip().rsplit("\r", 1)[-1]
+            text = SHADES.sub("", text)
             if text.strip() and not quiet.search(text):
                 self.say(text, name)
 
