@@ -28,7 +28,7 @@ class Case(NamedTuple):
 CASES = [
     Case("labels", {"labels.team": "other"}, dict.fromkeys(LABELLED, "update")),
     Case("vision learning rate", {"runs.vision.trainer.sft.learning_rate": 1e-5}, VISION),
-    Case("text learning rate", {"runs.text-to-sql.trainer.sft.learning_rate": 1e-5}, TEXT),
+    Case("text learning rate", {"runs.text-to-sql.trainer.sft.learning_rate": 3e-5}, TEXT),
     Case("more machines for Ray", {"runs.vision.nodes": 4}, VISION),
     Case(
         "a second machine for the Job",
@@ -59,7 +59,12 @@ CASES = [
     Case(
         "an image by digest",
         {"image.uri": OTHER_IMAGE},
-        {**VISION, **TEXT, "Build trainer": "delete"},
+        {
+            **VISION,
+            **TEXT,
+            "Build trainer": "delete",
+            "Service cloudbuild.googleapis.com": "delete",
+        },
     ),
     Case("release channel", {"cluster.releaseChannel": "RAPID"}, {"Cluster cluster": "update"}),
     Case("protection", {"cluster.deletionProtection": True}, {"Cluster cluster": "update"}),
@@ -71,7 +76,7 @@ CASES = [
     Case(
         "somebody is told",
         {"alerts.emails": ["a@example.com"]},
-        {**dict.fromkeys(ALERTS, "update"), "NotificationChannel a@example.com": "create"},
+        {**dict.fromkeys(ALERTS, "update"), "NotificationChannel email-0": "create"},
     ),
     Case(
         "public nodes",
@@ -105,5 +110,5 @@ def test_another_region_replaces_what_lies_in_it(deployed: Any) -> None:
         assert found[name] == "replace"
     for name in ("RayJob vision", "Job text-to-sql"):
         assert found[name] == "replace"
-    untouched = ("Network", "Account", "Service ", "IAMMember nodes-")
+    untouched = ("Network ", "Account", "Service ", "IAMMember nodes-")
     assert [name for name in found if name.startswith(untouched)] == []
