@@ -157,11 +157,12 @@ def _job_options(run: Run, config_map: pulumi.Resource) -> pulumi.ResourceOption
     Its machines are what the new one waits for, and with a changed pod and the same content the
     name stays the same.
     """
-    hours = f"{run.pending_hours + run.max_hours}h"  # the engine's own limit is 10 minutes
+    # The engine's own limit is 10 minutes; a deletion may take the pods' whole grace period.
+    hours = f"{run.pending_hours + run.max_hours}h" if run.wait else None
     return pulumi.ResourceOptions(
         depends_on=[config_map],
         delete_before_replace=True,
-        custom_timeouts=pulumi.CustomTimeouts(create=hours, update=hours) if run.wait else None,
+        custom_timeouts=pulumi.CustomTimeouts(create=hours, update=hours, delete="20m"),
     )
 
 

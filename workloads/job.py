@@ -104,7 +104,9 @@ def manifest(run: Run, args: PodArgs, namespace: pulumi.Input[str]) -> Fragment:
         "completionMode": "Indexed" if run.nodes > 1 else "NonIndexed",
         "template": _template(run, args),
     }
-    annotations = {} if run.wait else {"pulumi.com/skipAwait": "true"}
+    # Only that it exists. skipAwait would also skip the wait for its end on a replacement: the new
+    # Job, under the same name when only its pods change, would be applied to the dying one.
+    annotations = {} if run.wait else {"pulumi.com/waitFor": "jsonpath={.metadata.uid}"}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

@@ -125,13 +125,23 @@ def test_a_changed_learning_rate_changes_that_run_only():
 
 
 def test_nothing_is_awaited_unless_asked():
-    engine, _ = up({"vision": VISION, "sql": {**TEXT, "wait": True}})
-    annotations = {
-        key: engine.resources[key].inputs["metadata"]["annotations"]
-        for key in ((RAY_JOB, "vision"), (JOB, "sql"))
+    runs = {"a": VISION, "b": TEXT, "c": {**VISION, "wait": True}, "d": {**TEXT, "wait": True}}
+    engine, _ = up(runs)
+    awaited = {
+        name: {
+            key.removeprefix("pulumi.com/"): value
+            for key, value in args.inputs["metadata"]["annotations"].items()
+            if key in ("pulumi.com/skipAwait", "pulumi.com/waitFor")
+        }
+        for (kind, name), args in engine.resources.items()
+        if kind in (RAY_JOB, JOB)
     }
-    assert annotations[RAY_JOB, "vision"]["pulumi.com/skipAwait"] == "true"
-    assert "pulumi.com/skipAwait" not in annotations[JOB, "sql"]
+    assert awaited == {
+        "a": {"skipAwait": "true"},
+        "b": {"waitFor": "jsonpath={.metadata.uid}"},  # its end is awaited on a replacement
+        "c": {"waitFor": "jsonpath={.status.jobDeploymentStatus}=Complete"},
+        "d": {},  # the engine's own wait for a Job
+    }
 
 
 def test_several_machines_get_a_headless_service():
