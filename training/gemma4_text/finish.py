@@ -15,13 +15,29 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from training.common import metrics, record, sources
+from training.common import hub, metrics, record, sources
 from training.common.storage import Folder
-from training.gemma4_text import data, evaluate, model, verify
+from training.gemma4_text import data, evaluate, export, model, verify
 from training.gemma4_text.config import Config
 from training.gemma4_text.pages import write_report
 
 PROBES = 4  # held-out rows whose losses the reloaded adapter must reproduce
+
+
+def publish(
+    config: Config, tokenizer: Any, base: Path, repository: str | None, *, local: Path
+) -> None:
+    """Put the saved adapter where it lasts: the run's folder, and the Hub when asked to."""
+    folder, adapter = Folder(config.run.output_dir), local / "adapter"
+    tokenizer.save_pretrained(adapter)
+    (adapter / "training_args.bin").unlink(missing_ok=True)  # a pickle, of no use to anyone
+    folder.upload(adapter, "adapter")
+    if repository:
+        address = hub.push(adapter, repository, f"Adapter of run {config.run.id}")
+        print(f"pushed to {address}", file=sys.stderr, flush=True)
+    if config.export.merged:
+        layers = export.merge(base, adapter, folder, local / "merged")
+        print(f"merged {layers} layers into {folder.uri}/merged", file=sys.stderr, flush=True)
 
 
 def finish(

@@ -41,7 +41,7 @@ def main() -> int:
         return refuse(error)
 
 
-def run(config: Config) -> int:  # noqa: PLR0915 - one story, told from top to bottom
+def run(config: Config) -> int:  # noqa: PLR0912, PLR0915 - one story from top to bottom
     """Train, save, evaluate, verify; the exit code."""
     import torch
     import torch.distributed as dist
@@ -51,7 +51,7 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story, told from top to b
 
     from training.common import hub, metrics, sources
     from training.common.checkpoints import Checkpoints
-    from training.gemma4_text import data, export, finish, model
+    from training.gemma4_text import data, finish, model
     from training.gemma4_text.trainer import TERMINATED, RunCallback, Stop, TextTrainer
 
     began = time.monotonic()
@@ -65,9 +65,8 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story, told from top to b
     local = sources.scratch() / "runs" / config.run.id
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(local / "tensorboard")
     settings = dict(config.sft)
-    hub = {
-        key: settings.pop(key) for key in ("hub_model_id", "hub_private_repo") if key in settings
-    }
+    repository = settings.pop("hub_model_id", None)
+    private = settings.pop("hub_private_repo", None)
     if world > 1:
         settings["fsdp"] = True
         settings["fsdp_config"] = {
@@ -200,15 +199,7 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story, told from top to b
     # --- save
     trainer.save_model(str(local / "adapter"))
     if first:
-        tokenizer.save_pretrained(local / "adapter")
-        (local / "adapter" / "training_args.bin").unlink(missing_ok=True)  # a pickle, of no use
-        folder.upload(local / "adapter", "adapter")
-    if first and repository:
-        pushed = hub.push(local / "adapter", repository, f"Adapter of run {config.run.id}")
-        say(first, f"pushed to {pushed}")
-    if first and config.export.merged:
-        layers = export.merge(source, local / "adapter", folder, local / "merged")
-        say(first, f"merged {layers} layers into {folder.uri}/merged")
+        finish.publish(config, tokenizer, source, repository, local=local)
 
     # --- verify
     facts = {
