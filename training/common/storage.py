@@ -119,9 +119,13 @@ class Folder:
             self._files().invalidate_cache()
             return self._files().find(prefix, detail=True)
 
+        try:
+            objects = _patiently(found)
+        except FileNotFoundError:  # not even the bucket is there
+            return {}
         return {
             name[len(prefix) :]: int(info["size"])
-            for name, info in sorted(_patiently(found).items())
+            for name, info in sorted(objects.items())
             if name.startswith(prefix) and not name.endswith("/")
         }
 
