@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 
 from sandbox import Sandbox
 from sandbox.cloud import set_faults
+from sandbox.cloud.gcp.store import Store
 
 CLUSTER = "gcp:container/cluster:Cluster"
 PROJECT = "proj-standin"
@@ -135,12 +134,11 @@ def stack(sandbox: Sandbox, tmp_path: Path) -> Iterator[Stack]:
         yield made
     finally:
         set_faults(made.cloud)
-        for key, value in (("protect", "false"), ("force", "true")):
-            made.config(key, value)
-        made.pulumi("cancel", "--yes", check=False)
-        made.up(check=False)
         made.pulumi("destroy", "--yes", "--skip-preview", "--remove", check=False)
-        assert made.mine() == []
+        left = made.mine()
+        for record in left:  # the other tests must not suffer from it
+            Store(made.cloud).remove(record["type"], record["id"])
+        assert left == []
 
 
 def test_everything_comes_changes_and_goes(stack: Stack) -> None:
@@ -163,9 +161,7 @@ def test_everything_comes_changes_and_goes(stack: Stack) -> None:
 
 def test_a_refusal_keeps_what_was_made_and_the_next_up_goes_on(stack: Stack) -> None:
     for fault, words in (
-        ({"type": "gcp:compute/network:Network", "fault": "permission"}, "forbidden"),
-        ({"type": "gcp:compute/subnetwork:Subnetwork", "fault": "unavailable"}, "Error 503"),
-        ({"type": CLUSTER, "fault": "api"}, "has not been used in project"),
+        ({"type": "gcp:compute/network:Network", "fault": "api"}, "has not been used in project"),
         ({"type": CLUSTER, "fault": "quota"}, "Quota exceeded"),
         ({"name": "identity", "fault": "account"}, "Service account .* does not exist"),
     ):
@@ -180,9 +176,7 @@ def test_a_refusal_keeps_what_was_made_and_the_next_up_goes_on(stack: Stack) -> 
     assert counts == {"create": 1, "same": len(stack.mine())}
 
 
-def test_a_stock_out_at_the_end_leaves_a_cluster_that_the_next_up_takes_for_good(
-    stack: Stack,
-) -> None:
+def test_a_cluster_half_made_by_a_stock_out_is_taken_for_good_by_the_next_up(stack: Stack) -> None:
     """The trap of the real provider: who looks at the exit code alone does not notice."""
     set_faults(stack.cloud, {"type": CLUSTER, "operation": "create", "fault": "late"})
     _, text = stack.up(check=False)
@@ -192,34 +186,6 @@ def test_a_stock_out_at_the_end_leaves_a_cluster_that_the_next_up_takes_for_good
     assert "does not have enough resources" in cluster["initErrors"][0]
     counts, _ = stack.up()
     assert counts["update"] == 1
-
-
-def test_a_killed_up_leaves_what_google_was_making(stack: Stack) -> None:
-    slow = {"type": CLUSTER, "operation": "create", "fault": "slow", "seconds": 60}
-    set_faults(stack.cloud, slow)
-    running = stack.sandbox.popen(
-        ["pulumi", "up", "--yes", "--skip-preview", "--non-interactive"],
-        cwd=stack.folder,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    deadline = time.monotonic() + 120
-    while not any(r["type"] == CLUSTER for r in stack.mine()):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    running.send_signal(signal.SIGKILL)
-    running.wait()
-    stack.pulumi("cancel", "--yes")
-
-    _, text = stack.up(check=False)
-    assert "Already exists" in text or "pending" in text
-    (cluster,) = [r for r in stack.mine() if r["type"] == CLUSTER]
-    stack.pulumi(
-        "refresh", "--yes", "--skip-preview", "--import-pending-creates",
-        cluster["urn"], cluster["id"],
-    )  # fmt: skip
-    stack.up()
-    assert stack.up()[0] == {"same": len(stack.mine()) + 1}
 
 
 def test_what_must_not_be_lost_refuses_to_go(stack: Stack) -> None:
@@ -241,3 +207,5 @@ def test_what_must_not_be_lost_refuses_to_go(stack: Stack) -> None:
     text = done.stdout + done.stderr
     assert "Error trying to delete bucket standin-runs without `force_destroy` set to true" in text
     assert {r["type"].split(":")[-1] for r in stack.mine()} == {"Bucket", "Service"}
+    stack.config("force", "true")
+    stack.up()

@@ -15,7 +15,9 @@ import yaml
 from pulumi.provider.experimental import provider as api
 
 from sandbox.cloud.gcp.errors import CloudError
+from sandbox.cloud.gcp.faults import set_faults
 from sandbox.cloud.gcp.provider import Google
+from sandbox.cloud.gcp.store import Store
 from sandbox.cloud.gcp.values import pack, unpack
 
 CLUSTER = "gcp:container/cluster:Cluster"
@@ -143,3 +145,48 @@ def test_a_name_is_made_up_only_once(cloud: Cloud) -> None:
     request = api.CheckRequest(urn("gcp:compute/network:Network", "it"), pack(first), {}, b"other")
     again, _ = unpack(asyncio.run(cloud.google.check(request)).inputs or {})
     assert again["name"] == first["name"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("quota", "Error 403: Quota exceeded"),
+        ("api", "Error 403: container.googleapis.com has not been used in project"),
+        ("permission", "Error 403: Required permission"),
+        ("unavailable", "Error 503"),
+    ],
+)
+def test_a_fault_hits_as_often_as_asked_and_leaves_nothing(
+    cloud: Cloud, tmp_path: Path, fault: str, words: str
+) -> None:
+    set_faults(tmp_path, {"type": CLUSTER, "operation": "create", "fault": fault, "times": 2})
+    for _ in range(2):
+        with pytest.raises(CloudError, match=words):
+            cloud.create(CLUSTER, base(CLUSTER))
+        assert not list(Store(tmp_path).list())
+    assert cloud.create(CLUSTER, base(CLUSTER))
+
+
+def test_a_name_in_use_is_refused(cloud: Cloud) -> None:
+    account = "gcp:serviceaccount/account:Account"
+    cloud.create(account, base(account))
+    with pytest.raises(CloudError, match="Error 409: Service account gemma-tuning already exists"):
+        cloud.create(account, base(account))
+
+
+def test_google_s_order_is_enforced(cloud: Cloud) -> None:
+    """An identity pool comes with the first cluster; an API must be on before it is used."""
+    account = "gcp:serviceaccount/account:Account"
+    id_, _ = cloud.create(account, base(account))
+    member = {
+        "serviceAccountId": id_,
+        "role": "roles/iam.workloadIdentityUser",
+        "member": "serviceAccount:proj-sample.svc.id.goog[gemma/trainer]",
+    }
+    with pytest.raises(CloudError, match="Identity Pool does not exist"):
+        cloud.create("gcp:serviceaccount/iAMMember:IAMMember", member)
+    cloud.create(CLUSTER, base(CLUSTER))
+    cloud.create("gcp:serviceaccount/iAMMember:IAMMember", member)
+    cloud.create("gcp:projects/service:Service", {"service": "compute.googleapis.com"})
+    with pytest.raises(CloudError, match="storage.googleapis.com has not been used"):
+        cloud.create(BUCKET, base(BUCKET))
