@@ -5,6 +5,7 @@ import pulumi
 import workloads
 from infra import outputs
 from infra.cluster import Cluster, ClusterArgs
+from infra.guard import Guard, unlocking, watch
 from infra.identity import Identity, IdentityArgs
 from infra.image import TrainerImage, TrainerImageArgs
 from infra.namespace import Namespace, NamespaceArgs
@@ -25,6 +26,7 @@ require_token(settings)
 project, region, labels = settings.project, settings.region, settings.all_labels
 
 # Google's APIs: each resource below brings its own.
+everything = watch()
 Services("services", project)
 
 # Where results and images live, and who may touch them.
@@ -150,7 +152,7 @@ summaries = workloads.deploy(
     ),
 )
 
-# What to watch, and where to look.
+# What to watch, where to look, and what keeps production from being destroyed by mistake.
 observability = Observability(
     "observability",
     ObservabilityArgs(
@@ -163,6 +165,7 @@ observability = Observability(
         labels=labels,
     ),
 )
+Guard("guard", unlocking(settings), after=everything)
 outputs.export(
     settings,
     cluster=cluster,

@@ -9,6 +9,7 @@ import pulumi
 
 from infra import links
 from infra.cluster import Cluster
+from infra.guard import unlocking
 from infra.schema import Settings
 
 
@@ -53,11 +54,7 @@ def export(
 
 
 def _commands(settings: Settings, namespace: str) -> dict[str, str]:
-    unlock = {
-        "gemma:cluster.deletionProtection false": settings.cluster.deletion_protection,
-        "gemma:bucket.forceDestroy true": not settings.bucket.force_destroy,
-    }
-    steps = [f"pulumi config set --path {key}" for key, locked in unlock.items() if locked]
+    steps = unlocking(settings)
     dns = " --dns-endpoint" if settings.cluster.control_plane == "dns" else ""
     return {
         "kubectl": f"gcloud container clusters get-credentials {settings.name}{dns} "

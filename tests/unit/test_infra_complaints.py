@@ -10,6 +10,7 @@ import json
 
 import pytest
 
+from infra.guard import StackIsLockedError, _Provider
 from tests.unit.program import ROOT, Secret
 
 CLUSTER = "container/cluster:Cluster"
@@ -59,6 +60,17 @@ def test_production_cannot_be_destroyed_on_purpose_either(declare):
     declared = declare("prod", changes)
     assert not [r for r in declared.resources if r.request.protect]
     assert declared.one(CLUSTER).inputs["deletionProtection"] is False
+
+
+def test_destroy_without_a_preview_takes_half_of_production(declare):
+    declared = declare("prod")
+    guard = declared.one(":Guard")
+    # It goes before all else, so its refusal comes before any harm.
+    others = {r.urn for r in declared.resources if r.request.custom} - {guard.urn}
+    assert guard.depends_on == others
+    with pytest.raises(StackIsLockedError, match=r"gemma:cluster\.deletionProtection false"):
+        _Provider().delete("guard", guard.inputs)
+    _Provider().delete("guard", declare("dev").one(":Guard").inputs)
 
 
 def test_nobody_knows_how_to_destroy_production(declare):
