@@ -76,6 +76,7 @@ def make_trainer(samples, processor, tmp_path):
             model=base,
             args=SFTConfig(**args),
             train_dataset=split.train,
+            eval_dataset=split.held_out,
             processing_class=processor,
             peft_config=model.adapter_config(config),
             callbacks=[guard],
@@ -218,10 +219,14 @@ def test_training_moves_every_adapter_and_nothing_else(make_trainer):
     assert log[-1]["memory_gib"] > 0.1
 
 
-def test_tied_head_and_embeddings_may_be_trained(make_trainer):
+def test_tied_head_and_embeddings_may_be_trained_and_held_out_rows_watched(make_trainer):
     saved = ["lm_head", "embed_tokens"]
-    trainer, _, _ = make_trainer(lora={"modules_to_save": saved, "ensure_weight_tying": True})
+    trainer, _, _ = make_trainer(
+        lora={"modules_to_save": saved, "ensure_weight_tying": True},
+        sft={"eval_strategy": "steps", "eval_steps": 2},
+    )
     trainer.train()
+    assert len([line for line in trainer.state.log_history if "eval_loss" in line]) == 2
     inner = trainer.model.get_base_model()
     assert torch.equal(inner.lm_head.weight, inner.model.language_model.embed_tokens.weight)
 

@@ -191,7 +191,10 @@ def page(
         f"{config.run.workload or 'gemma3-vision'}: {config.run.name}",
         f"{config.model.model_name_or_path}, QLoRA on {config.data.dataset_name}",
         headlines=headlines,
-        curves={"train": [(line["step"], line["loss"]) for line in lines if "loss" in line]},
+        curves={
+            name: [(line["step"], line[key]) for line in lines if key in line]
+            for name, key in (("train", "loss"), ("held-out", "eval_loss"))
+        },
         sections=[table],
         facts={**facts, **record.versions()},
     )

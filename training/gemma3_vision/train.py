@@ -148,6 +148,7 @@ def train(resolved: Mapping[str, Any]) -> None:
         model=base,
         args=args,
         train_dataset=split.train,
+        eval_dataset=split.held_out,  # read only where sft.eval_strategy asks for it
         processing_class=processor,
         peft_config=adapter,
         callbacks=[guard, MetricsCallback(scratch), checkpointing.RayCheckpoints(store)],

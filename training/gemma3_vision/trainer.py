@@ -87,6 +87,10 @@ class VisionTrainer(SFTTrainer):
         self.finite &= torch.isfinite(loss.detach())
         return loss
 
+    def prediction_step(self, model: Any, inputs: Any, *arguments: Any, **named: Any) -> Any:
+        inputs.pop("rows", None)
+        return super().prediction_step(model, inputs, *arguments, **named)
+
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs:
             logs.update(self.throughput.read(self.args.world_size))
