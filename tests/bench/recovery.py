@@ -19,7 +19,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.simulation import ARGS, NAMESPACE, Simulation, manifests, runs_of, wait_until
+from tests.engine.workloads.simulation import (
+    ARGS,
+    NAMESPACE,
+    Simulation,
+    manifests,
+    runs_of,
+    wait_until,
+)
 from workloads.run import Run
 
 REPOSITORY = Path(__file__).parents[2]

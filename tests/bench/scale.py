@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tests.engine.simulation import GPUS, Simulation, manifests, runs_of, wait_until
+from tests.engine.workloads.simulation import GPUS, Simulation, manifests, runs_of, wait_until
 
 NODES = 64
 RUNS = 16

@@ -10,10 +10,9 @@ import json
 import os
 import shutil
 import socket
-import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,14 @@ import pytest
 
 import tools
 from infra import image_build
+from infra.image import ImageProvider
 from infra.image_build import BuildFailed, BuildRequest
 from infra.image_context import Context, build_context
 from sandbox import cloud
 from sandbox.cloud.gcp.store import Record, Store
 from sandbox.cloud.registry import Registry
+from sandbox.folder import Folder
+from sandbox.processes import Supervisor
 
 REQUEST = BuildRequest(
     project="proj-images",
@@ -67,45 +69,6 @@ ROLES = {  # as infra/identity.py binds them
 }
 
 
-class Spawner:
-    """Starts servers as the sandbox's supervisor does."""
-
-    def __init__(self, logs: Path) -> None:
-        self.logs, self.processes = logs, list[subprocess.Popen[bytes]]()
-
-    def spawn(
-        self,
-        name: str,
-        command: Sequence[str | os.PathLike[str]],
-        *,
-        environment: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
-        ready: Callable[[], bool] | None = None,
-        timeout: float = 60,
-    ) -> None:
-        path = f"{tools.bin_dir()}{os.pathsep}{os.environ['PATH']}"
-        with (self.logs / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(
-                [shutil.which(os.fspath(command[0]), path=path) or "", *map(str, command[1:])],
-                env={**os.environ, **(environment or {})},
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        self.processes.append(process)
-        deadline = time.monotonic() + timeout
-        while ready and not _true(ready):
-            assert process.poll() is None, (self.logs / f"{name}.log").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
-
-def _true(check: Callable[[], bool]) -> bool:
-    try:
-        return check()
-    except OSError:
-        return False
-
-
 @dataclass
 class Apis:
     """Running stand-ins: their folder, and what a build says while it goes on."""
@@ -133,19 +96,20 @@ class Apis:
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, str]]]:
-    folder = tmp_path_factory.mktemp("apis")
-    spawner = Spawner(folder)
+    """The stand-ins on ports of this machine: no other part of the sandbox is needed."""
+    folder = Folder(tmp_path_factory.mktemp("apis"))
+    folder.prepare()
+    supervisor = Supervisor(folder, print)
     with (
         socket.create_server(("127.0.0.1", 0)) as one,
         socket.create_server(("127.0.0.1", 0)) as two,
     ):
         ports = cloud.Ports(one.getsockname()[1], two.getsockname()[1])
-    try:
-        yield folder, cloud.start(folder, "127.0.0.1", spawner, ports)
-    finally:
-        for process in spawner.processes:
-            process.terminate()
-            process.wait()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(tools.bin_dir()), prepend=os.pathsep)
+        environment = cloud.start(folder.root, "127.0.0.1", supervisor, ports)
+    yield folder.root, environment
+    supervisor.stop_all()
 
 
 @pytest.fixture
@@ -277,6 +241,24 @@ def test_a_build_needs_its_account(apis: Apis, context: Any) -> None:
     Store(apis.folder / "cloud").remove(ACCOUNT.type, ACCOUNT.id)
     with pytest.raises(exceptions.NotFound, match="does not exist"):
         apis.build(context())
+
+
+def test_an_image_whose_tag_exists_is_not_built_again(
+    apis: Apis, context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)  # the provider changes it
+    made = context()
+    digest = apis.build(made)
+    before = len(apis.builds())
+    props = {**asdict(replace(REQUEST, tag=made.tag)), "context": str(tmp_path), "timeout_s": 600.0}
+    created = ImageProvider().create(props)
+    assert created.outs is not None
+    assert created.outs["reference"] == f"{REQUEST.image}@{digest}"
+    assert len(apis.builds()) == before
+    assert ImageProvider().read(created.id, props).id == created.id
+
+    Registry(apis.folder).remove(REQUEST.repository_name)  # somebody deleted it: made again
+    assert ImageProvider().read(created.id, props).id == ""
 
 
 def test_a_repository_takes_its_images_along(apis: Apis, context: Any) -> None:

@@ -88,7 +88,7 @@ class Stack:
 
     def start(self, *args: str) -> subprocess.Popen[str]:
         """Starts `pulumi ARGS`; its output comes as it is written."""
-        self.pulumi("cancel", "--yes", self.name, check=False)  # what a killed engine left locked
+        self.unlock()
         return self.sandbox.popen(
             ["pulumi", *args, "--non-interactive", "--color", "never"],
             cwd=self.folder,
@@ -97,12 +97,23 @@ class Stack:
             stderr=subprocess.STDOUT,
         )
 
+    def unlock(self) -> None:
+        """Mends what a killed engine left: its lock, and a state file that it had not finished.
+
+        A state in a local folder may then be empty; the one before it lies beside it.
+        """
+        state = self.sandbox.folder.pulumi_state / f".pulumi/stacks/gemma/{self.name}.json"
+        backup = state.with_suffix(".json.bak")
+        if state.exists() and not state.read_bytes().strip() and backup.exists():
+            state.write_bytes(backup.read_bytes())
+        self.pulumi("cancel", "--yes", self.name, check=False)
+
     def recover(self) -> None:
         """What a user does after a kill: unlock, and say what came of each interrupted create.
 
         `pulumi refresh` asks a user for these one by one; here the stand-in cloud knows.
         """
-        self.pulumi("cancel", "--yes", self.name, check=False)
+        self.unlock()
         pending = self.export()["deployment"].get("pending_operations") or []
         urns = [item["resource"]["urn"] for item in pending if item["type"] == "creating"]
         made = {found["urn"]: found["id"] for found in self.sandbox.cloud_state()}

@@ -61,7 +61,7 @@ def test_the_search_would_find_it(traces: dict[str, bytes], deployed: Any, token
     """The places searched are those that hold the deployment: what is no secret is found there."""
     region = deployed.base["gcp:region"].encode()
     places = {name.split("/")[-1] for name, data in traces.items() if region in data}
-    assert {"stack export", "preview", "objects", f"{deployed.name}.json"} <= places
+    assert {"stack export", "objects", f"{deployed.name}.json"} <= places
     secret = deployed.sandbox.objects("secret", "hugging-face-token", "-n", "gemma")[0]
     assert base64.b64decode(secret["data"]["token"]).decode() == token
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.simulation import NAMESPACE, Simulation, wait_until
+from tests.engine.workloads.simulation import NAMESPACE, Simulation, wait_until
 
 PROGRAM = """
 import json, os
@@ -24,13 +24,6 @@ pulumi.export("runs", deploy(plan(settings, "key"), around, options))
 STACK = {"project": "my-project", "region": "r", "stack": "dev"}
 ON_SPOT = {"capacity": "spot"}
 RESERVED = {"capacity": "reservation", "reservation": "r1"}
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    with Simulation(tmp_path_factory.mktemp("replacement")) as simulation:
-        simulation.add_nodes(2, prefix="spot", labels={"cloud.google.com/gke-spot": "true"})
-        yield simulation
 
 
 def start(cluster: Simulation, folder: Path, runs: dict, **keys: str) -> subprocess.Popen[str]:
@@ -56,42 +49,47 @@ def up(cluster: Simulation, folder: Path, runs: dict, **keys: str) -> dict[str, 
     return {kind: count for kind, count in changes.items() if kind != "same"}
 
 
-def test_the_old_job_is_gone_before_the_new_one_of_its_name_comes(cluster, tmp_path):
-    runs = {"sql": {"workload": "gemma4-text"}}
+def test_runs_that_move_are_replaced_in_order(cluster, tmp_path):
+    cluster.add_nodes(2, prefix="spot", labels={"cloud.google.com/gke-spot": "true"})
+    runs = {"sql": {"workload": "gemma4-text"}, "vision": {"workload": "gemma3-vision"}}
     up(cluster, tmp_path, runs, **ON_SPOT)
+    (pod,) = wait_until("the Job's pod", lambda: trainers(cluster))
+    (ray_job,) = wait_until("the operator's finalizer", lambda: finalized(cluster))
     assert up(cluster, tmp_path, runs, **ON_SPOT) == {}
-    (pod,) = wait_until("its pod", cluster.gpu_pods)
-    name, job = pod["metadata"]["name"], pod["metadata"]["ownerReferences"][0]
+
+    shorter = {name: {**run, "max_hours": 1} for name, run in runs.items()}
+    assert up(cluster, tmp_path, shorter, **ON_SPOT) == {"update": 2}
+
     # As if a checkpoint were being written in the grace period.
+    name, job = pod["metadata"]["name"], pod["metadata"]["ownerReferences"][0]
     patch = ["patch", "pod", name, "-n", NAMESPACE, "--type=merge", "-p"]
     cluster.kubectl(*patch, '{"metadata": {"finalizers": ["gemma.test/checkpoint"]}}')
-    moving = start(cluster, tmp_path, runs, **RESERVED)
+    moving = start(cluster, tmp_path, shorter, **RESERVED)
     wait_until(
-        "the old job's deletion",
+        "the old Job's deletion",
         lambda: cluster.get("job", job["name"])["metadata"].get("deletionTimestamp"),
     )
     with pytest.raises(subprocess.TimeoutExpired):
-        moving.wait(8)
+        moving.wait(5)
     cluster.kubectl(*patch, '{"metadata": {"finalizers": null}}')
-    output, errors = moving.communicate(timeout=120)
+    output, errors = moving.communicate(timeout=300)
     assert moving.returncode == 0, output[-3000:] + errors
+
     moved = cluster.get("job", job["name"])
     assert moved["metadata"]["uid"] != job["uid"]
     assert "deletionTimestamp" not in moved["metadata"]
     selector = moved["spec"]["template"]["spec"]["nodeSelector"]
     assert selector["cloud.google.com/reservation-name"] == "r1"
+    # KubeRay ignores changes of a RayJob's cluster: only a new object brings them about.
+    moved = cluster.get("rayjob", ray_job["metadata"]["name"])
+    assert moved["metadata"]["uid"] != ray_job["metadata"]["uid"]
 
 
-def test_a_ray_job_is_replaced_although_kuberay_ignores_changes(cluster, tmp_path):
-    runs = {"vision": {"workload": "gemma3-vision"}}
-    up(cluster, tmp_path, runs, **ON_SPOT)
-    (before,) = cluster.sandbox.objects("rayjobs", "-n", NAMESPACE)
-    wait_until("the operator's finalizer", lambda: cluster.sandbox.objects(
-        "rayjobs", "-n", NAMESPACE)[0]["metadata"].get("finalizers"))  # fmt: skip
-    assert up(cluster, tmp_path, runs, **ON_SPOT) == {}
-    deadline = {"vision": {"workload": "gemma3-vision", "max_hours": 1}}
-    assert up(cluster, tmp_path, deadline, **ON_SPOT) == {"update": 1}
-    assert up(cluster, tmp_path, deadline, **RESERVED) == {"replace": 1}
-    (after,) = cluster.sandbox.objects("rayjobs", "-n", NAMESPACE)
-    assert after["metadata"]["name"] == before["metadata"]["name"]
-    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+def trainers(cluster: Simulation) -> list[dict]:
+    """The pods of Jobs (not of Ray) that have a machine."""
+    return [pod for pod in cluster.gpu_pods() if "ray.io/cluster" not in pod["metadata"]["labels"]]
+
+
+def finalized(cluster: Simulation) -> list[dict]:
+    found = cluster.sandbox.objects("rayjobs", "-n", NAMESPACE)
+    return [job for job in found if job["metadata"].get("finalizers")]

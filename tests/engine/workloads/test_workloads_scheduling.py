@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.simulation import (
+from tests.engine.workloads.simulation import (
     GPUS,
     RayDashboard,
-    Simulation,
     gpus,
     manifests,
     runs_of,
@@ -24,18 +23,6 @@ RESERVED = {
 SPOT = {"cloud.google.com/gke-spot": "true"}
 VISION = {"workload": "gemma3-vision", "nodes": 2}
 TEXT = {"workload": "gemma4-text"}
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    with Simulation(tmp_path_factory.mktemp("scheduling")) as simulation:
-        yield simulation
-
-
-@pytest.fixture
-def cluster(running):
-    yield running
-    running.clear()
 
 
 def placed(cluster, run):
@@ -108,7 +95,6 @@ def test_a_spot_machine_under_a_ray_worker_is_replaced(cluster):
     wait_until(
         "two machines again",
         lambda: len(p := placed(cluster, vision)) == 2 and gone not in p,
-        seconds=120,
     )
 
 
@@ -124,7 +110,7 @@ def test_a_config_error_fails_at_once_and_a_crash_is_retried(cluster, code, pods
         status = cluster.get("job", text.object_name)["status"]
         return any(c["type"] == "Failed" for c in status.get("conditions", [])) and status
 
-    status = wait_until("the job's failure", failed, seconds=90)
+    status = wait_until("the job's failure", failed)
     reasons = {c["reason"] for c in status["conditions"]}
     assert ("PodFailurePolicy" in reasons) == (code == 78)
     assert status["failed"] == pods

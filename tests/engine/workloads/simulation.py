@@ -55,7 +55,7 @@ def manifests(run: Run) -> list[dict[str, Any]]:
     return [config, *found]
 
 
-def wait_until(what: str, check: Callable[[], Found], seconds: float = 60) -> Found:
+def wait_until(what: str, check: Callable[[], Found], seconds: float = 120) -> Found:
     """The first true answer of `check`; fails, naming `what`, when there is none."""
     deadline = time.monotonic() + seconds
     while not (answer := check()):
