@@ -20,6 +20,7 @@ OTHERS = {
     "could not find default credentials",
     "Google Compute Engine does not have enough resources",
     "the stack is currently locked by 1 lock(s)",
+    "failed to load checkpoint: EOF",
     "interrupted while creating",
     "already exists",
     "Kubernetes cluster is unreachable",
