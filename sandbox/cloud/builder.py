@@ -10,6 +10,7 @@ import tarfile
 import threading
 import time
 import uuid
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +170,7 @@ class Builder:
                 'denied: Permission "artifactregistry.repositories.uploadArtifacts" denied on '
                 f'resource "{repository}"'
             )
-        uploaded = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        uploaded = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         try:
             self.registry.push(Image(repository, package, tag, digest, uploaded, size))
         except PushRefused as error:

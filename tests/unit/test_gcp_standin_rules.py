@@ -188,5 +188,5 @@ def test_google_s_order_is_enforced(cloud: Cloud) -> None:
     cloud.create(CLUSTER, base(CLUSTER))
     cloud.create("gcp:serviceaccount/iAMMember:IAMMember", member)
     cloud.create("gcp:projects/service:Service", {"service": "compute.googleapis.com"})
-    with pytest.raises(CloudError, match="storage.googleapis.com has not been used"):
+    with pytest.raises(CloudError, match=r"storage\.googleapis\.com has not been used"):
         cloud.create(BUCKET, base(BUCKET))
