@@ -46,6 +46,7 @@ class Sandbox:
         self._process: subprocess.Popen[str] | None = None
         self._pid = 0
         self._failure = ""
+        self._ended = threading.Event()
         self._cloud: dict[str, str] = {}
 
     def __enter__(self) -> Sandbox:
@@ -135,6 +136,7 @@ class Sandbox:
                     self._failure = message["error"]
                 else:
                     self._progress(message.get("text", ""))
+        self._ended.set()
 
     @classmethod
     def join(cls, folder: Path | str | None = None) -> Sandbox:
@@ -167,7 +169,9 @@ class Sandbox:
         if process is None:
             return
         process.kill()  # `unshare` takes the namespace's pid 1 along
-        process.wait()
+        # With a limit: a Ctrl-C inside an earlier wait may have left Popen's lock taken for ever.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(5)
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
@@ -176,7 +180,7 @@ class Sandbox:
     @property
     def alive(self) -> bool:
         """Whether the sandbox that this object started still runs."""
-        return self._process is not None and self._process.poll() is None
+        return self._process is not None and not self._ended.is_set()
 
     def why_dead(self) -> str:
         """What the sandbox said before it ended by itself."""

@@ -22,7 +22,6 @@ TOOLS = "/opt/sandbox/bin"  # what the image installs and this machine may lack,
 SHARED_MEMORY = 64 << 20  # bytes of /dev/shm, containerd's default
 # By full path: the variables of a Popen are the container's, and so is the PATH it would search.
 _NSENTER = shutil.which("nsenter") or "/usr/bin/nsenter"
-_NICE = shutil.which("nice") or "/usr/bin/nice"
 _BWRAP = shutil.which("bwrap") or "/usr/bin/bwrap"
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _CONFIGURATION = ("ssl", "ca-certificates", "pki", "alternatives", "ld.so.cache", "ld.so.conf",
@@ -145,8 +144,7 @@ def start(
     workdir: str = container.get("workingDir") or image.workdir
     prefixes = sorted({sys.prefix, sys.base_prefix} - {"/usr"})
     words = [
-        # The control plane and the probes go first where there are few cores.
-        _NICE, "-n", "5", _NSENTER, f"--net=/run/netns/{network}", "--",
+        _NSENTER, f"--net=/run/netns/{network}", "--",
         _BWRAP, "--unshare-user", "--uid", str(limits.user), "--gid", str(limits.group),
         "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--hostname", host_name,
         "--as-pid-1", "--new-session", "--info-fd", str(write_end),
