@@ -52,8 +52,6 @@ class PodWorker:
             self._deadline = time.monotonic() + float(self.spec["activeDeadlineSeconds"])
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    # What others may call
-
     def start(self) -> None:
         """Begin."""
         self._thread.start()
@@ -81,8 +79,6 @@ class PodWorker:
 
     def is_running(self, container: str) -> bool:
         return container in self._running
-
-    # The thread
 
     def _run(self) -> None:
         try:
@@ -145,7 +141,7 @@ class PodWorker:
 
     def _handle(self, event: tuple[Any, ...]) -> None:
         match event:
-            case ("changed", pod) if _version(pod) >= _version(self.pod):
+            case ("changed", pod) if podstatus.version(pod) >= podstatus.version(self.pod):
                 # An older object, queued behind our own report, would take its times back.
                 self.pod = pod
                 if self._deletion() and self._ending != "deleted":
@@ -293,20 +289,10 @@ class PodWorker:
             report |= {"phase": "Failed", "reason": "DeadlineExceeded", "message": message}
         elif self._ending and not self._running and report["phase"] in ("Pending", "Running"):
             report["phase"] = "Failed"
-        told = _without_times(report)
+        told = podstatus.without_times(report)
         if told == self._published or self._ending == "removed":
             return
         self._published = told
         changed = self._node.report(self.pod, report)
         if changed is not None:
             self.pod = {**changed, "metadata": {**changed["metadata"]}}
-
-
-def _without_times(report: Json) -> Json:
-    """A status without the times that we make up when we compute it."""
-    conditions = [{**c, "lastTransitionTime": None} for c in report["conditions"]]
-    return {**report, "conditions": conditions}
-
-
-def _version(pod: Json) -> int:
-    return int(pod["metadata"]["resourceVersion"])

@@ -136,3 +136,14 @@ def _conditions(old: list[Json], wanted: dict[str, tuple[bool, str]]) -> list[Js
             entry["reason"] = reason
         result.append(entry)
     return result
+
+
+def without_times(report: Json) -> Json:
+    """A status without the times that are made up when it is computed: for comparisons."""
+    conditions = [{**c, "lastTransitionTime": None} for c in report["conditions"]]
+    return {**report, "conditions": conditions}
+
+
+def version(pod: Json) -> int:
+    """Grows with each change of the object."""
+    return int(pod["metadata"]["resourceVersion"])
