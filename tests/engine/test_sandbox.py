@@ -59,11 +59,11 @@ def apply(cloud: Sandbox, *manifests: dict[str, Any]) -> None:
     cloud.kubectl("apply", "-f", "-", input=json.dumps(items))
 
 
-def until(what: str, true: Callable[[], Any], seconds: float = 120) -> Any:
+def until(what: str, true: Callable[[], Any], seconds: float = 120, every: float = 0.2) -> Any:
     deadline = time.monotonic() + seconds
     while not (value := true()):
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.2)
+        time.sleep(every)
     return value
 
 
@@ -462,6 +462,7 @@ def test_a_ray_job_runs_to_its_end_through_the_operator(cloud: Sandbox):
             and found
         ),
         seconds=400,
+        every=3,
     )
     assert status["jobStatus"] == "SUCCEEDED"
     output = cloud.kubectl("logs", "-nt", "-l", "job-name=tiny", "--tail=-1")
