@@ -36,8 +36,8 @@ class _Provider(dynamic.ResourceProvider):
         return dynamic.UpdateResult(_own(_news))
 
     def delete(self, _id: str, _props: dict[str, Any]) -> None:
-        sys.tracebacklimit = 0  # the plugin prints a traceback, which tells a user nothing
         if _props.get("steps"):
+            sys.tracebacklimit = 0  # the plugin prints a traceback, which tells a user nothing
             raise StackIsLockedError(
                 "this stack is protected and nothing was deleted. To destroy it on purpose:\n  "
                 + " && ".join([*_props["steps"], "pulumi up", "pulumi destroy"])

@@ -7,6 +7,7 @@ happen. What needs the engine is in tests/engine.
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -62,7 +63,8 @@ def test_production_cannot_be_destroyed_on_purpose_either(declare):
     assert declared.one(CLUSTER).inputs["deletionProtection"] is False
 
 
-def test_destroy_without_a_preview_takes_half_of_production(declare):
+def test_destroy_without_a_preview_takes_half_of_production(declare, monkeypatch):
+    monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)  # the guard changes it
     declared = declare("prod")
     guard = declared.one(":Guard")
     # It goes before all else, so its refusal comes before any harm.
