@@ -98,14 +98,13 @@ class Stack:
         )
 
     def unlock(self) -> None:
-        """Mends what a killed engine left: its lock, and a state file that it had not finished.
+        """Removes what a killed engine left: its lock, and an empty `.attrs` beside the state.
 
-        A state in a local folder may then be empty; the one before it lies beside it.
+        A local backend writes the state itself whole or not at all, but not that file.
         """
-        state = self.sandbox.folder.pulumi_state / f".pulumi/stacks/gemma/{self.name}.json"
-        backup = state.with_suffix(".json.bak")
-        if state.exists() and not state.read_bytes().strip() and backup.exists():
-            state.write_bytes(backup.read_bytes())
+        for path in self.sandbox.folder.pulumi_state.rglob("*.attrs"):
+            if path.stat().st_size == 0:
+                path.unlink()
         self.pulumi("cancel", "--yes", self.name, check=False)
 
     def recover(self) -> None:

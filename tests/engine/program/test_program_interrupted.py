@@ -67,16 +67,6 @@ def engines(stack: Any) -> list[int]:
     return found
 
 
-def test_killed_ups_converge_and_leave_no_orphan(own: Any) -> None:
-    moments = random.Random(SEED)
-    killed = sum(kill_after(own, moments.randint(5, 60)) for _ in range(KILLS))
-    assert killed
-    own.recover()
-    own.up()
-    own.up("--expect-no-changes")
-    assert in_the_cloud(own) == identities(own)
-
-
 def test_production_refuses_to_be_destroyed_and_says_how_to_do_it(own: Any) -> None:
     own.configure({"environment": "prod"})
     own.up()
@@ -106,6 +96,20 @@ def test_destroy_leaves_nothing(own: Any) -> None:
     kinds = "job,rayjob,raycluster,pod,service,configmap,secret"
     left = own.sandbox.objects(kinds, "-A", "-l", "app.kubernetes.io/part-of=gemma")
     assert left == []
+
+
+def test_killed_ups_converge_and_leave_no_orphan(own: Any) -> None:
+    own.configure()
+    moments = random.Random(SEED)
+    killed = 0
+    for _ in range(KILLS):
+        killed += kill_after(own, moments.randint(5, 60))
+        own.recover()
+        assert in_the_cloud(own) - enabled_services(own) == identities(own) - enabled_services(own)
+    assert killed
+    own.up()
+    own.up("--expect-no-changes")
+    assert in_the_cloud(own) == identities(own)
 
 
 def enabled_services(stack: Any) -> set[tuple[str, str]]:
