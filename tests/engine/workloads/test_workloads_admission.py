@@ -62,9 +62,10 @@ def test_the_operators_own_pods_pass_restricted(cluster):
     run = {"workload": "gemma3-vision", "nodes": 2, "min_nodes": 1}
     (elastic,) = runs_of({"elastic": run})
     cluster.apply(*manifests(elastic))
-    pods = wait_until("head and one worker", lambda: len(found := cluster.pods()) == 2 and found)
+    # The submitter comes as soon as the cluster is ready.
+    pods = wait_until("three pods", lambda: len(found := cluster.pods()) == 3 and found)
     names = {container["name"] for pod in pods for container in pod["spec"]["containers"]}
-    assert names == {"ray-head", "autoscaler", "ray-worker"}
+    assert names == {"ray-head", "autoscaler", "ray-worker", "ray-job-submitter"}
     mounts = {
         mount["mountPath"]
         for pod in pods
