@@ -1,56 +1,80 @@
-"""Real FSDP2 on CPUs in the sandbox's containers, for the trainer's unchanged code.
+"""What the sandbox changes in the containers' libraries; never in the trainers' code.
 
-Accelerate takes FSDP for GPUs only: with `use_cpu` it drops the plugin and sets up plain DDP. This
-hook, which Python imports at start since it is first on PYTHONPATH, gives the state its plugin
-back. It is active only where ACCELERATE_USE_CPU is true, and waits until accelerate is imported.
+Python imports this at start, since its folder is first on PYTHONPATH. Each change waits until its
+module is imported, so that other processes pay nothing.
+
+accelerate.state: real FSDP2 on CPUs. Accelerate takes FSDP for GPUs only: with `use_cpu` it drops
+the plugin and sets up plain DDP. Where ACCELERATE_USE_CPU is true, its state gets the plugin back.
+
+ray._private.services: Ray gives a node's raylet 30 s to register (hard-coded in
+ray/_private/node.py), which two cores that also load another run's libraries exceed.
 """
 
+import importlib.abc
+import importlib.util
 import os
 import sys
+import time
 
+RAYLET_SECONDS = 180
+
+
+def _fsdp_on_cpu(module):
+    from accelerate.utils.dataclasses import DistributedType
+
+    original = module.AcceleratorState.__init__
+
+    def initialize(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        plugin = kwargs.get("fsdp_plugin")
+        if plugin is None or self.distributed_type != DistributedType.MULTI_CPU:
+            return
+        if self._mixed_precision != "no":
+            plugin.set_mixed_precision(self._mixed_precision)
+        self.fsdp_plugin = plugin
+        self.distributed_type = DistributedType.FSDP
+        module.PartialState._shared_state["distributed_type"] = DistributedType.FSDP
+
+    module.AcceleratorState.__init__ = initialize
+
+
+def _patient_raylet(module):
+    original = module.get_node
+
+    def get_node(*args, **kwargs):
+        deadline = time.monotonic() + RAYLET_SECONDS
+        while True:
+            try:
+                return original(*args, **kwargs)
+            except RuntimeError:  # not registered yet
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.5)
+
+    module.get_node = get_node
+
+
+CHANGES = {"ray._private.services": _patient_raylet}
 if os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true", "yes"):
-    import importlib.abc
-    import importlib.util
+    CHANGES["accelerate.state"] = _fsdp_on_cpu
 
-    _TARGET = "accelerate.state"
 
-    def _enable(module):
-        from accelerate.utils.dataclasses import DistributedType
+class _Finder(importlib.abc.MetaPathFinder):
+    """Lets the usual finders find a module, and has its change made once it is loaded."""
 
-        original = module.AcceleratorState.__init__
+    def find_spec(self, name, path=None, target=None):
+        change = CHANGES.pop(name, None)
+        spec = importlib.util.find_spec(name) if change else None
+        if spec is None:
+            return None
+        execute = spec.loader.exec_module
 
-        def initialize(self, *args, **kwargs):
-            original(self, *args, **kwargs)
-            plugin = kwargs.get("fsdp_plugin")
-            if plugin is None or self.distributed_type != DistributedType.MULTI_CPU:
-                return
-            if self._mixed_precision != "no":
-                plugin.set_mixed_precision(self._mixed_precision)
-            self.fsdp_plugin = plugin
-            self.distributed_type = DistributedType.FSDP
-            module.PartialState._shared_state["distributed_type"] = DistributedType.FSDP
+        def execute_and_change(module):
+            execute(module)
+            change(module)
 
-        module.AcceleratorState.__init__ = initialize
+        spec.loader.exec_module = execute_and_change
+        return spec
 
-    class _Loader(importlib.abc.Loader):
-        def __init__(self, loader):
-            self._loader = loader
 
-        def create_module(self, spec):
-            return self._loader.create_module(spec)
-
-        def exec_module(self, module):
-            self._loader.exec_module(module)
-            _enable(module)
-
-    class _Finder(importlib.abc.MetaPathFinder):
-        def find_spec(self, name, path=None, target=None):
-            if name != _TARGET:
-                return None
-            sys.meta_path.remove(self)
-            spec = importlib.util.find_spec(name)
-            if spec is not None and spec.loader is not None:
-                spec.loader = _Loader(spec.loader)
-            return spec
-
-    sys.meta_path.insert(0, _Finder())
+sys.meta_path.insert(0, _Finder())
