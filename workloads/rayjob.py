@@ -104,12 +104,15 @@ def _workers(
         grace_seconds=pods.GRACE_SECONDS,
     )
     annotations = pods.worker_annotations(run.placement, "ray-worker")
+    # KubeRay takes CPUs, GPUs and memory from the limits. Without GPUs, CPUs are what spreads the
+    # training workers over the machines: only as many as there are to be on each.
+    cpus = {} if run.placement.gpus else {"num-cpus": str(run.workers_per_node)}
     return {
         "groupName": GROUP,
         "replicas": run.min_nodes,
         "minReplicas": run.min_nodes,
         "maxReplicas": run.nodes,
-        "rayStartParams": {},  # KubeRay takes CPUs, GPUs and memory from the limits
+        "rayStartParams": cpus,
         "template": {
             "metadata": {"labels": dict(labels), "annotations": annotations},
             "spec": spec,
