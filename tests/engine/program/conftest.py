@@ -86,41 +86,6 @@ class Stack:
             "up", "--yes", "--skip-preview", "--stack", self.name, *args, check=check
         )
 
-    def start(self, *args: str) -> subprocess.Popen[str]:
-        """Starts `pulumi ARGS`; its output comes as it is written."""
-        self.unlock()
-        return self.sandbox.popen(
-            ["pulumi", *args, "--non-interactive", "--color", "never"],
-            cwd=self.folder,
-            env={"PYTHONPATH": str(self.folder)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-
-    def unlock(self) -> None:
-        """Removes what a killed engine left: its lock, and an empty `.attrs` beside the state.
-
-        A local backend writes the state itself whole or not at all, but not that file.
-        """
-        for path in self.sandbox.folder.pulumi_state.rglob("*.attrs"):
-            if path.stat().st_size == 0:
-                path.unlink()
-        self.pulumi("cancel", "--yes", self.name, check=False)
-
-    def recover(self) -> None:
-        """What a user does after a kill: unlock, and say what came of each interrupted create.
-
-        `pulumi refresh` asks a user for these one by one; here the stand-in cloud knows.
-        """
-        self.unlock()
-        pending = self.export()["deployment"].get("pending_operations") or []
-        urns = [item["resource"]["urn"] for item in pending if item["type"] == "creating"]
-        made = {found["urn"]: found["id"] for found in self.sandbox.cloud_state()}
-        parts = [part for urn in urns if urn in made for part in (urn, made[urn])]
-        imports = [word for part in parts for word in ("--import-pending-creates", part)]
-        command = ["refresh", "--yes", "--skip-preview", "--stack", self.name]
-        self.pulumi(*command, *imports, "--clear-pending-creates")
-
     def destroy(self, check: bool = True) -> subprocess.CompletedProcess[str]:
         return self.pulumi("destroy", "--yes", "--skip-preview", "--stack", self.name, check=check)
 
