@@ -6,6 +6,7 @@ FSDP on CPUs comes from the sandbox's sitecustomize; the trainer's code is the p
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -60,7 +61,12 @@ def launch(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Launch:
     """Start the trainer in a folder of its own; `stop_at` sends SIGTERM after that step's line."""
 
     def start(
-        name: str, processes: int, *, stop_at: int | None = None, **changes: dict[str, Any]
+        name: str,
+        processes: int,
+        *,
+        nodes: int = 1,
+        stop_at: int | None = None,
+        **changes: dict[str, Any],
     ) -> Run:
         place = tmp_path_factory.getbasetemp() / f"run-{name}"
         place.mkdir(exist_ok=True)
@@ -89,34 +95,43 @@ def launch(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Launch:
                     "output_dir": str(place / "out"),
                     "name": "test",
                     "device": "cpu",
-                    "workers_per_node": processes,
+                    "nodes": nodes,
+                    "workers_per_node": processes // nodes,
                 },
             },
             changes,
         )
         (place / "run.yaml").write_text(yaml.safe_dump(config))
-        launcher = accelerate_config(1, processes, "cpu")
+        launcher = accelerate_config(nodes, processes // nodes, "cpu")
         (place / "accelerate.yaml").write_text(yaml.safe_dump(launcher))
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = str(probe.getsockname()[1])
+        command = [sys.executable, "-m", "accelerate.commands.launch"]
+        command += ["--config_file", str(place / "accelerate.yaml")]
+        command += ["--main_process_ip", "127.0.0.1", "--main_process_port", port]
+        command += ["--machine_rank", "{node}", "-m", "training.gemma4_text.train"]
+        command += ["--config", str(place / "run.yaml")]
         environment = {
             **os.environ,
             "ACCELERATE_USE_CPU": "true",
-            "GEMMA_SCRATCH": str(place / "scratch"),
             "HF_HUB_OFFLINE": "1",
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": f"{REPOSITORY / 'sandbox' / 'pod_site'}:{REPOSITORY}",
             "PYTHONUNBUFFERED": "1",
         }
-        command = [sys.executable, "-m", "accelerate.commands.launch"]
-        command += ["--config_file", str(place / "accelerate.yaml"), "--main_process_port", "0"]
-        command += ["-m", "training.gemma4_text.train", "--config", str(place / "run.yaml")]
-        process = subprocess.Popen(
-            command,
-            env=environment,
-            cwd=place,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        machines = [
+            subprocess.Popen(
+                [word.format(node=node) for word in command],
+                env={**environment, "GEMMA_SCRATCH": str(place / f"scratch-{node}")},
+                cwd=place,
+                stdout=subprocess.PIPE if node == 0 else subprocess.DEVNULL,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for node in range(nodes)
+        ]
+        process = machines[0]
         said: list[str] = []
         assert process.stdout is not None
         for line in process.stdout:
@@ -124,7 +139,8 @@ def launch(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Launch:
             if stop_at is not None and line.startswith(f"step {stop_at}/"):
                 process.send_signal(signal.SIGTERM)
                 stop_at = None
-        return Run(process.wait(), "".join(said), place / "out")
+        codes = [machine.wait() for machine in machines]
+        return Run(max(codes, key=abs), "".join(said), place / "out")
 
     return start
 
@@ -186,6 +202,32 @@ def test_a_stopped_run_goes_on_as_if_it_had_never_stopped(sharded: Run, launch: 
     assert resumed.losses() == pytest.approx(sharded.losses(), abs=1e-6)
     for name, tensor in adapter(resumed).items():
         assert (tensor - adapter(sharded)[name]).abs().max() < 1e-5, name
+
+
+def test_a_run_that_died_after_its_last_step_trains_no_more(launch: Launch):
+    steps = {"sft": {"max_steps": 2}}
+    first = launch("short", 1, **steps)
+    assert first.code == 0, first.said[-4000:]
+    trained = adapter(first)
+    (first.folder / "result.json").unlink()
+    again = launch("short", 1, **steps)
+    assert again.code == 0, again.said[-4000:]
+    assert again.losses().keys() == {1, 2}
+    assert again.result()["steps"] == 2
+    for name, tensor in adapter(again).items():
+        assert bool((tensor == trained[name]).all()), name
+
+
+def test_two_machines_meet_and_each_uploads_its_part(sharded: Run, launch: Launch):
+    apart = launch("apart", 2, nodes=2)
+    assert apart.code == 0, apart.said[-4000:]
+    assert apart.losses() == pytest.approx(sharded.losses(), abs=1e-6)
+    newest = apart.folder / "checkpoints" / "step-000005"
+    files = json.loads((newest / "manifest.json").read_text())["files"]
+    assert {"rng_state_0.pth", "rng_state_1.pth"} <= set(files)
+    parts = sorted(newest.glob("part-*.json"))
+    assert [path.stem[-1] for path in parts] == ["0", "1"]
+    assert "rng_state_1.pth" in json.loads(parts[1].read_text())
 
 
 def test_a_finished_run_is_not_run_again(sharded: Run, launch: Launch):

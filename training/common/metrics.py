@@ -190,3 +190,9 @@ def duration(seconds: float) -> str:
     if whole >= 3600:
         return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
     return f"{whole // 60}m{whole % 60:02d}s" if whole >= 60 else f"{whole}s"
+
+
+def last(local: str | os.PathLike[str], name: str) -> float | None:
+    """The last value of a metric in the local metrics.jsonl, or None."""
+    values = [line[name] for line in read_metrics(local) if name in line]
+    return values[-1] if values else None

@@ -189,7 +189,7 @@ def run(config: Config) -> int:  # noqa: PLR0912, PLR0915 - one story from top t
         model.share_buffers(peft, device)
     with metrics.Mirror(local / metrics.METRICS, folder, metrics.METRICS, active=first):
         stop.training = True
-        result = trainer.train(resume_from_checkpoint=resume)
+        trainer.train(resume_from_checkpoint=resume)
         checkpoints.wait()
         stop.training = False
     if runner.stopped:
@@ -204,7 +204,7 @@ def run(config: Config) -> int:  # noqa: PLR0912, PLR0915 - one story from top t
     # --- verify
     facts = {
         "steps": trainer.state.global_step,
-        "train_loss": result.training_loss,
+        "train_loss": metrics.last(local, "loss"),
         "rows": data.counts(rows),
         "sequences": len(sequences),
         "sequences_per_step": per_step,

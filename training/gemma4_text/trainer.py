@@ -36,6 +36,17 @@ class TextTrainer(SFTTrainer):
         if self.args.should_save:
             self._save(output_dir or self.args.output_dir, state_dict=state)
 
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing, once all steps are done.
+
+        A run that died after its last step (while it was evaluated) resumes with nothing left to
+        train. The stock loop looks at max_steps only after a step, so it would train one more.
+        """
+        if self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+        else:
+            super()._run_epoch(*args, **kwargs)
+
     def training_step(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         """One micro-batch; its tokens are added to the counts."""
         counted = count(inputs).to(self.accelerator.device)
