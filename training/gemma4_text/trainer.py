@@ -26,6 +26,14 @@ class TextTrainer(SFTTrainer):
 
     _counted: torch.Tensor | None = None
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Gemma's multimodal classes say False (of their own loss, which is not used here), and each
+        # micro-batch would weigh the same, however many tokens it trains. With True the loss is
+        # divided by the trained tokens of the global batch, whatever its packing, accumulation or
+        # world size.
+        self.model_accepts_loss_kwargs = True
+
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write the whole adapter, whatever the checkpoints' state dict type is.
 
