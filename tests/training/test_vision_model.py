@@ -65,12 +65,13 @@ def make_trainer(samples, processor, tmp_path):
 
     from training.gemma3_vision.train import arguments, quiet
 
-    def make(**sections):
+    def make(save=False, **sections):
         quiet()
         config = settings(samples, tmp_path / "run", **sections)
         split = data.prepare(config.data, samples / "products", multiple=4)
         guard = Guard()
-        args = {**arguments(config, tmp_path / "scratch"), "save_strategy": "no"}
+        args = arguments(config, tmp_path / "scratch")
+        args["save_strategy"] = "steps" if save else "no"
         base = model.load_base(config, samples / "model")
         trainer = VisionTrainer(
             model=base,
@@ -229,6 +230,19 @@ def test_tied_head_and_embeddings_may_be_trained_and_held_out_rows_watched(make_
     assert len([line for line in trainer.state.log_history if "eval_loss" in line]) == 2
     inner = trainer.model.get_base_model()
     assert torch.equal(inner.lm_head.weight, inner.model.language_model.embed_tokens.weight)
+
+
+def test_a_run_whose_steps_are_done_trains_no_further(make_trainer, tmp_path):
+    sft = {"max_steps": 2, "save_steps": 2}
+    first, *_ = make_trainer(sft=sft, save=True)
+    first.train()
+    second, *_ = make_trainer(sft=sft)
+    second.train(resume_from_checkpoint=str(tmp_path / "scratch" / "trainer" / "checkpoint-2"))
+    assert second.state.global_step == 2
+    trained = dict(first.model.named_parameters())
+    for name, parameter in second.model.named_parameters():
+        if "lora_" in name:
+            assert torch.equal(parameter, trained[name]), name
 
 
 def test_a_loss_that_is_no_number_stops_with_its_rows(make_trainer):

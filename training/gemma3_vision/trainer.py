@@ -80,6 +80,17 @@ class VisionTrainer(SFTTrainer):
             step * self.args.gradient_accumulation_steps,
         )
 
+    def _run_epoch(self, *arguments: Any, **named: Any) -> None:
+        """Nothing, once all steps are done.
+
+        A run that died while it was evaluated resumes with nothing left to train. The stock loop
+        looks at max_steps only after a step, so it would train one more.
+        """
+        if self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+        else:
+            super()._run_epoch(*arguments, **named)
+
     def training_step(self, model: Any, inputs: Any, *arguments: Any, **named: Any) -> torch.Tensor:
         self.rows.append(inputs.pop("rows"))
         self.throughput.count(inputs)
