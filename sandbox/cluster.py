@@ -28,6 +28,9 @@ class ClusterKeeper:
 
     def __init__(self, folder: Folder, client: Api, supervisor: Supervisor) -> None:
         self._marker = folder.cloud / "cluster.json"
+        # While it exists the API server holds a cluster's objects: the stand-in cluster's deletion
+        # waits for its end, since with the real one its API server is gone as well.
+        self._filled = folder.cloud / "cluster-objects"
         self._folder = folder
         self._client = client
         self._supervisor = supervisor
@@ -49,18 +52,18 @@ class ClusterKeeper:
         return bool((self._read() or {}).get("ray"))
 
     def _follow(self, stop: threading.Event) -> None:
-        filled = self._marker.exists()
         while not stop.wait(0.3):
             try:
-                exists = self._marker.exists()
+                if exists := self._marker.exists():
+                    self._filled.touch()
                 if self._operator is None and self._wants_ray():
                     if not stop.wait(ADD_ON_DELAY) and self._wants_ray():
                         self._install_ray()
                 elif self._operator is not None and not self._wants_ray():
                     self._remove_ray()
-                if filled and not exists:
-                    self._empty()
-                filled = exists
+                if self._filled.exists() and not exists:
+                    self._empty(stop)
+                    self._filled.unlink()
             except (OSError, ApiError, RuntimeError):
                 if not stop.is_set():
                     traceback.print_exc()
@@ -108,8 +111,8 @@ class ClusterKeeper:
             self._operator.stop()
             self._operator = None
 
-    def _empty(self) -> None:
-        """Delete what lived in the cluster, as the cluster's end does."""
+    def _empty(self, stop: threading.Event) -> None:
+        """Delete what lived in the cluster, as the cluster's end does; returns when it is gone."""
         for kind in ("rayjobs", "rayservices", "rayclusters"):
             base = f"/apis/ray.io/v1/{kind}"
             for item in self._items(base):
@@ -120,13 +123,17 @@ class ClusterKeeper:
                 self._client.delete(path)
         for item in self._items(CRDS):
             self._client.delete(f"{CRDS}/{item['metadata']['name']}")
-        for item in self._items("/api/v1/namespaces"):
-            name = item["metadata"]["name"]
-            if name in KEPT_NAMESPACES:
-                continue
+        for name in self._namespaces():
             self._client.delete(f"/api/v1/namespaces/{name}")
             # Its machines are gone as well: no grace for the pods.
             self._client.delete(f"/api/v1/namespaces/{name}/pods", {"gracePeriodSeconds": 0})
+
+        while self._namespaces() and not stop.wait(0.2):
+            pass
+
+    def _namespaces(self) -> list[str]:
+        names = [str(item["metadata"]["name"]) for item in self._items("/api/v1/namespaces")]
+        return [name for name in names if name not in KEPT_NAMESPACES]
 
     def _items(self, path: str) -> list[dict[str, Any]]:
         found = self._client.find(path) or {}

@@ -68,7 +68,8 @@ def environment(folder: Folder, cloud: dict[str, str]) -> dict[str, str]:
         "SSL_CERT_FILE": str(folder.pki / "ca.crt"),
         "KUBECONFIG": str(kubeconfig(folder.pki, "admin")),
         "PULUMI_HOME": str(folder.pulumi_home),
-        "PULUMI_BACKEND_URL": f"file://{folder.pulumi_state}",
+        # No .attrs files: one that a kill leaves empty makes the stack unreadable.
+        "PULUMI_BACKEND_URL": f"file://{folder.pulumi_state}?metadata=skip",
         "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
         # The kubernetes plugin of the Pulumi home, not the same one on PATH with a warning.
         "PULUMI_IGNORE_AMBIENT_PLUGINS": "true",

@@ -56,7 +56,8 @@ def make_namespace(cloud: Sandbox) -> None:
 
 def apply(cloud: Sandbox, *manifests: dict[str, Any]) -> None:
     items = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
-    cloud.kubectl("apply", "-f", "-", input=json.dumps(items))
+    # Without kubectl's own validation: the schema of a CRD is slow to be had after its creation.
+    cloud.kubectl("apply", "--validate=false", "-f", "-", input=json.dumps(items))
 
 
 def until(what: str, true: Callable[[], Any], seconds: float = 120, every: float = 0.2) -> Any:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+import time
 from typing import Any, ClassVar
 
 from sandbox.cloud.gcp.check import Rules, matches, one_of
@@ -199,6 +200,10 @@ class Cluster(Kind):
             )
         if world.folder is not None:
             (world.folder / "cluster.json").unlink(missing_ok=True)
+            # The sandbox (sandbox/cluster.py) removes this once the API server is empty again.
+            deadline = time.monotonic() + 120
+            while (world.folder / "cluster-objects").exists() and time.monotonic() < deadline:
+                time.sleep(0.1)
 
 
 def api_server(world: World) -> tuple[str, str]:
