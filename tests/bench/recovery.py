@@ -160,7 +160,8 @@ def disturb(lab: Lab, run: Run, what: str, action) -> None:
     )
     began = time.monotonic()
     action()
-    wait_until(f"training after: {what}", lambda: lab.last_step(run) > step, 900)
+    reached = lab.last_step(run)  # it trains on until it is really gone
+    wait_until(f"training after: {what}", lambda: lab.last_step(run) > reached, 900)
     print(f"{what} at step {step}: training again after {time.monotonic() - began:.0f} s")
 
 
@@ -194,7 +195,7 @@ def test_vision_ray_job(lab):
 
     def delete(kind: str) -> None:
         pod = lab.pods(**{"ray.io/node-type": kind})[-1]
-        lab.kubectl("delete", "pod", pod["metadata"]["name"], "-n", NAMESPACE, "--wait=false")
+        lab.kubectl("delete", "pod", pod["metadata"]["name"], "-n", NAMESPACE)
 
     disturb(lab, run, "a training process killed", lambda: lab.kill(r"^ray::\S*Worker"))
     disturb(lab, run, "a worker pod deleted", lambda: delete("worker"))
