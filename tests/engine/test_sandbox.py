@@ -458,7 +458,7 @@ def test_a_ray_job_runs_to_its_end_through_the_operator(cloud: Sandbox):
     status = until(
         "the RayJob's end",
         lambda: (
-            (found := look(cloud, "tiny", "rayjob")["status"]).get("jobDeploymentStatus")
+            (found := look(cloud, "tiny", "rayjob").get("status", {})).get("jobDeploymentStatus")
             in ("Complete", "Failed")
             and found
         ),
