@@ -9,8 +9,9 @@ PY := $(VENV)/bin/python
 REQUIREMENTS := requirements/infra.txt requirements/training.txt requirements/dev.txt
 # The language host takes `python` from PATH, so the environment comes first, then the pinned tools.
 IN_ENV = PATH="$(CURDIR)/$(VENV)/bin:$$($(PYTHON) -m tools --path):$$PATH"
-# The stack `sandbox` lives in the stand-in cloud; every other stack lives at Google.
-PULUMI = $(if $(filter sandbox,$(STACK)),$(PY) -m sandbox exec -- pulumi,$(IN_ENV) pulumi)
+# The stack `sandbox` lives in the stand-in cloud, where OFFLINE=1 also previews any other stack
+# with no Google account; without it, every other stack lives at Google.
+RUN_IN = $(if $(OFFLINE)$(filter sandbox,$(STACK)),$(PY) -m sandbox exec --,$(IN_ENV))
 
 .PHONY: help demo test tools venv system lint types contracts unit engine training bench goldens \
 	reference preview preview-diff up destroy status logs shell lock clean
@@ -84,24 +85,26 @@ reference: venv ## Write docs/configuration.md anew from the settings
 	@$(PY) -m infra.reference
 
 ##@ A stack (STACK=dev unless given)
-preview: venv ## Show what `make up` would change
-	@$(PULUMI) preview --stack $(STACK) --diff
+preview: venv ## Show what `make up` would change (OFFLINE=1: with no Google account)
+	@$(PYTHON) -m tools $(if $(OFFLINE)$(filter sandbox,$(STACK)),demo,preview)
+	@$(RUN_IN) bash -c '$(if $(OFFLINE),pulumi stack select --create $(STACK) &&) pulumi preview --stack $(STACK) --diff'
 
 preview-diff: venv system ## Show what this tree changes against BASE=<git ref>, as a pull request comment
-	@$(PYTHON) -m tools preview
-	@$(PY) -m review "$(BASE)"
+	@$(PYTHON) -m tools demo
+	@$(PY) -m review "$(or $(BASE),main)"
 
 up: venv ## Create or change the stack
-	@$(PULUMI) up --stack $(STACK)
+	@$(PYTHON) -m tools preview
+	@$(RUN_IN) pulumi up --stack $(STACK)
 
 destroy: venv ## Delete everything that the stack made
-	@$(PULUMI) destroy --stack $(STACK)
+	@$(RUN_IN) pulumi destroy --stack $(STACK)
 
 status: venv ## Show each run: phase, node, and in words why it waits
-	@$(IN_ENV) $(PY) -m workloads.status
+	@$(RUN_IN) $(PY) -m workloads.status
 
 logs: venv ## Follow a run's logs: make logs RUN=vision
-	@$(IN_ENV) $(PY) -m workloads.logs $(RUN)
+	@$(RUN_IN) $(PY) -m workloads.logs $(RUN)
 
 shell: venv system ## Open a shell in the sandbox, with kubectl and pulumi set up
 	@$(PY) -m sandbox shell
