@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+import sys
 
-from tests.unit import program
+import pytest
+from google.rpc import status_pb2
+
+# pulumi.provider, which the stand-in plugin is made of, has a copy of google.rpc.Status that cannot
+# be in one process with Google's own. The program's processes never import it; a test run does.
+sys.modules["pulumi.runtime.proto.status_pb2"] = status_pb2
+
+from tests.unit import program  # noqa: E402
 
 
 @pytest.fixture
