@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 
 import pytest
 from google.rpc import status_pb2
+from pulumi.runtime import settings
 
 # pulumi.provider, which the stand-in plugin is made of, has a copy of google.rpc.Status that cannot
 # be in one process with Google's own. The program's processes never import it; a test run does.
 sys.modules["pulumi.runtime.proto.status_pb2"] = status_pb2
 
 from tests.unit import program  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def nothing_of_an_earlier_stack():
+    """Pulumi's globals as a new process has them.
+
+    asyncio.run in an earlier test leaves no current event loop, and an earlier program's root
+    resource would apply its transformations to this one's resources.
+    """
+    asyncio.set_event_loop(asyncio.new_event_loop())
+    settings.ROOT.set(None)
 
 
 @pytest.fixture

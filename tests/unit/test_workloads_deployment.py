@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pulumi
-import pytest
 import yaml
 
 from infra.schema import Settings
@@ -33,11 +31,6 @@ RAY_CLUSTER = "kubernetes:ray.io/v1:RayCluster"
 JOB = "kubernetes:batch/v1:Job"
 CONFIG = "kubernetes:core/v1:ConfigMap"
 SERVICE = "kubernetes:core/v1:Service"
-
-
-@pytest.fixture(autouse=True)
-def loop():
-    asyncio.set_event_loop(asyncio.new_event_loop())
 
 
 def up(runs: dict[str, Any], **keys: object) -> tuple[Engine, dict[str, Any]]:
