@@ -64,8 +64,10 @@ class _Finder(importlib.abc.MetaPathFinder):
 
     def find_spec(self, name, path=None, target=None):
         change = CHANGES.pop(name, None)
-        spec = importlib.util.find_spec(name) if change else None
-        if spec is None:
+        if change is None:
+            return None
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
             return None
         execute = spec.loader.exec_module
 

@@ -84,12 +84,13 @@ def config(vocabulary: Any, hidden: int = 128, layers: int = 4) -> Any:
         "position_embedding_size": 64,
         "pooling_kernel_size": 2,
     }
+    media: dict[str, Any] = {f"{name}_token_id": token(MEDIA[name]) for name in MEDIA}
     return Gemma4Config(
         text_config=text,
         vision_config=vision,
         audio_config=None,
         initializer_range=WEIGHT_STD,
-        **{f"{name}_token_id": token(MEDIA[name]) for name in MEDIA},
+        **media,
         audio_token_id=token("<|audio|>"),
         boa_token_id=token("<|audio>"),
         eoa_token_index=token("<audio|>"),
