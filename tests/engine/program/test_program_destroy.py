@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,11 +41,40 @@ def test_production_refuses_to_be_destroyed_until_it_is_unlocked(own: Any) -> No
         {"environment": "prod", "cluster.deletionProtection": False, "bucket.forceDestroy": True}
     )
     own.up()
+    before = {"rayjobs", "jobs", "pods", "namespaces", "secrets"}
+    assert {kind for kind in before if ours(own, kind)} == before
     own.destroy()
     assert own.resources() == {}
     assert in_the_cloud(own) - enabled_services(own) == set()
+    assert {kind: ours(own, kind) for kind in before - {"rayjobs"}} == {
+        kind: [] for kind in before - {"rayjobs"}
+    }
+    assert not [line for line in commands(own) if "kuberay-operator" in line]
 
 
 def enabled_services(stack: Any) -> set[tuple[str, str]]:
     """Enabled APIs stay on purpose: something else in the project may rely on them."""
     return {item for item in in_the_cloud(stack) if item[0] == "gcp:projects/service:Service"}
+
+
+def ours(stack: Any, kind: str) -> list[str]:
+    """Names of the API server's objects of this kind that are not Kubernetes' own."""
+    found = stack.sandbox.objects(kind, "-A")
+    builtin = ("default", "kube-system", "kube-public", "kube-node-lease")
+    return [
+        o["metadata"]["name"]
+        for o in found
+        if o["metadata"].get("namespace") not in builtin and o["metadata"]["name"] not in builtin
+    ]
+
+
+def commands(stack: Any) -> list[str]:
+    """The command lines of the sandbox's processes."""
+    lines: list[str] = []
+    for pid in stack.sandbox.processes():
+        try:
+            line = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:  # it has just ended
+            continue
+        lines.append(line.replace(b"\0", b" ").decode())
+    return lines
