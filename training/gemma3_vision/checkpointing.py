@@ -17,6 +17,8 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from training.common.checkpoints import Checkpoints
+from training.common.metrics import METRICS
+from training.common.storage import Folder
 
 
 class Eviction:
@@ -50,10 +52,13 @@ class RayCheckpoints(TrainerCallback):
 
     Args:
         store: the run's checkpoints.
+        folder: the run's folder.
+        scratch: local folder of metrics.jsonl and TensorBoard's files, which go with a checkpoint:
+            the lines before it would be missing after a resume on another node.
     """
 
-    def __init__(self, store: Checkpoints) -> None:
-        self.store = store
+    def __init__(self, store: Checkpoints, folder: Folder, scratch: Path) -> None:
+        self.store, self.folder, self.scratch = store, folder, scratch
         self.eviction = Eviction()
         self._leaving = False
 
@@ -112,6 +117,9 @@ class RayCheckpoints(TrainerCallback):
     def _upload(self, checkpoint: Any, name: str) -> Any:
         from ray import train
 
+        for kept in (METRICS, "tensorboard"):
+            if (self.scratch / kept).exists():
+                self.folder.upload(self.scratch / kept, kept)
         self.store.upload(checkpoint.path, int(name.removeprefix("step-")))
         if self._leaving:
             self.eviction.end()

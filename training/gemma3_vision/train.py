@@ -143,7 +143,9 @@ def train(resolved: Mapping[str, Any]) -> None:
     outcome.assert_same(split.fingerprint, "the split")
 
     # --- train
-    guard, store = Guard(), Checkpoints(Folder(config.run.output_dir), kept(config))
+    folder = Folder(config.run.output_dir)
+    guard, store = Guard(), Checkpoints(folder, kept(config))
+    saver = checkpointing.RayCheckpoints(store, folder, scratch)
     trainer = VisionTrainer(
         model=base,
         args=args,
@@ -151,7 +153,7 @@ def train(resolved: Mapping[str, Any]) -> None:
         eval_dataset=split.held_out,  # read only where sft.eval_strategy asks for it
         processing_class=processor,
         peft_config=adapter,
-        callbacks=[guard, MetricsCallback(scratch), checkpointing.RayCheckpoints(store)],
+        callbacks=[guard, MetricsCallback(scratch), saver],
         lengths=split.lengths,
         throughput=Throughput(base.config),
     )

@@ -65,6 +65,9 @@ class VisionTrainer(SFTTrainer):
     def __init__(self, *, lengths: Sequence[int], throughput: Throughput, **arguments: Any) -> None:
         processor = arguments["processing_class"]
         super().__init__(data_collator=RowCollator(processor), **arguments)
+        # Gemma 3's class says it takes no loss arguments, so each micro-batch would weigh the same
+        # however few tokens it trains (transformers#37197); TRL's fused loss does take them.
+        self.model_accepts_loss_kwargs = True
         self.lengths = lengths
         self.throughput = throughput
         self.rows: list[torch.Tensor] = []  # of the step under way, on this rank
