@@ -116,15 +116,16 @@ def test_a_pod_finds_what_its_spec_says(cloud: Sandbox):
         id -u; pwd; python greet.py
         cat /etc/gemma/run.yaml; cat /secret/token; echo; stat -c %a /etc/gemma/..data/token \
             /secret/token 2>/dev/null
-        cat /work/from-init
+        cat /scratch/from-init
         echo "cpu $(CPU) ip $(IP) label $(LABEL) all $X_run.yaml"
         touch /root-is-writable /app/too /etc/gemma/run.yaml || true
-        touch /work/ok /dev/shm/ok && echo volumes are writable
+        touch /scratch/ok /dev/shm/ok && echo volumes are writable
         test -s /var/run/secrets/kubernetes.io/serviceaccount/token && echo token
-        ls -d /root/.ssh /work/main/infra /var/log 2>&1 | grep -c 'No such file'
+        ls -d HOME/.ssh REPOSITORY/infra /var/log 2>&1 | grep -c 'No such file'
         hostname
         timeout 5 bash -c '</dev/tcp/1.1.1.1/53' 2>&1 | grep -o unreachable
     """
+    script = script.replace("REPOSITORY", str(REPOSITORY)).replace("HOME", str(Path.home()))
     volumes: list[dict[str, Any]] = [
         {"name": "work", "emptyDir": {}},
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
@@ -139,7 +140,7 @@ def test_a_pod_finds_what_its_spec_says(cloud: Sandbox):
         ],
         "resources": {"limits": {"cpu": "3", "memory": "1Gi"}},
         "volumeMounts": [
-            {"name": "work", "mountPath": "/work"},
+            {"name": "work", "mountPath": "/scratch"},
             {"name": "shm", "mountPath": "/dev/shm"},
             {"name": "config", "mountPath": "/etc/gemma"},
             {"name": "secret", "mountPath": "/secret"},
@@ -148,9 +149,9 @@ def test_a_pod_finds_what_its_spec_says(cloud: Sandbox):
     first = {
         "name": "first",
         "image": IMAGE,
-        "command": ["sh", "-c", "echo init ran > /work/from-init"],
+        "command": ["sh", "-c", "echo init ran > /scratch/from-init"],
         "securityContext": RESTRICTED,
-        "volumeMounts": [{"name": "work", "mountPath": "/work"}],
+        "volumeMounts": [{"name": "work", "mountPath": "/scratch"}],
     }
     apply(
         cloud,
@@ -214,11 +215,11 @@ def test_an_image_that_was_never_built_is_not_pulled(cloud: Sandbox):
 
 def test_a_failing_container_is_restarted_with_a_fresh_root(cloud: Sandbox):
     script = """
-        test -e /work/again && { ls /tmp/marker; exit 0; }
-        touch /work/again /tmp/marker; exit 3
+        test -e /scratch/again && { ls /tmp/marker; exit 0; }
+        touch /scratch/again /tmp/marker; exit 3
     """
     writable = {**RESTRICTED, "readOnlyRootFilesystem": False}
-    mounts = [{"name": "work", "mountPath": "/work"}]
+    mounts = [{"name": "work", "mountPath": "/scratch"}]
     container = {"securityContext": writable, "volumeMounts": mounts}
     volumes = [{"name": "work", "emptyDir": {}}]
     apply(
@@ -267,12 +268,12 @@ def test_deletion_asks_first_and_kills_later(cloud: Sandbox):
 
 def test_readiness_decides_who_answers_to_a_service(cloud: Sandbox):
     container = {
-        "readinessProbe": {"exec": {"command": ["cat", "/work/ready"]}, "periodSeconds": 1}
+        "readinessProbe": {"exec": {"command": ["cat", "/scratch/ready"]}, "periodSeconds": 1}
     }
-    container |= {"volumeMounts": [{"name": "work", "mountPath": "/work"}]}
+    container |= {"volumeMounts": [{"name": "work", "mountPath": "/scratch"}]}
     server = pod(
         "server",
-        "while ! getent hosts client; do sleep 0.2; done; sleep 2; touch /work/ready; sleep 600",
+        "while ! getent hosts client; do sleep 0.2; done; sleep 2; touch /scratch/ready; sleep 600",
         container=container,
         volumes=[{"name": "work", "emptyDir": {}}],
         terminationGracePeriodSeconds=0,
