@@ -9,9 +9,8 @@ PY := $(VENV)/bin/python
 REQUIREMENTS := requirements/infra.txt requirements/training.txt requirements/dev.txt
 # The language host takes `python` from PATH, so the environment comes first, then the pinned tools.
 IN_ENV = PATH="$(CURDIR)/$(VENV)/bin:$$($(PYTHON) -m tools --path):$$PATH"
-# The stack `sandbox` lives in the stand-in cloud, where OFFLINE=1 also previews any other stack
-# with no Google account; without it, every other stack lives at Google.
-RUN_IN = $(if $(OFFLINE)$(filter sandbox,$(STACK)),$(PY) -m sandbox exec --,$(IN_ENV))
+# The stack `sandbox` lives in the stand-in cloud; every other stack lives at Google.
+RUN_IN = $(if $(filter sandbox,$(STACK)),$(PY) -m sandbox exec --,$(IN_ENV))
 
 .PHONY: help demo test tools venv system lint types contracts unit engine training bench goldens \
 	reference preview preview-diff up destroy status logs shell lock clean
@@ -85,9 +84,9 @@ reference: venv ## Write docs/configuration.md anew from the settings
 	@$(PY) -m infra.reference
 
 ##@ A stack (STACK=dev unless given)
-preview: venv ## Show what `make up` would change (OFFLINE=1: with no Google account)
+preview: venv ## Show what `make up` would change (OFFLINE=1: with no cloud account, as all new)
 	@$(PYTHON) -m tools $(if $(OFFLINE)$(filter sandbox,$(STACK)),demo,preview)
-	@$(RUN_IN) bash -c '$(if $(OFFLINE),pulumi stack select --create $(STACK) &&) pulumi preview --stack $(STACK) --diff'
+	@$(if $(OFFLINE),$(PY) -m review --stack $(STACK),$(RUN_IN) pulumi preview --stack $(STACK) --diff)
 
 preview-diff: venv system ## Show what this tree changes against BASE=<git ref>, as a pull request comment
 	@$(PYTHON) -m tools demo

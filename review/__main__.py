@@ -1,5 +1,6 @@
-"""`python -m review BASE [--stack dev] [--out FILE]`: the comment for the working tree's change.
+"""`python -m review [BASE] [--stack dev] [--out FILE]`: the comment for the working tree's change.
 
+Without BASE, the change from nothing: a preview of the stack with no cloud account.
 Exit status: 0 when the preview succeeds, 1 when it stops (the comment then says why), 2 when BASE
 or the tools are missing.
 """
@@ -18,7 +19,9 @@ from review import comment, engine, program
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m review", description=__doc__)
-    parser.add_argument("base", help="git reference to compare with, for example origin/main")
+    parser.add_argument(
+        "base", nargs="?", help="git reference to compare with, for example origin/main"
+    )
     parser.add_argument("--stack", default="dev", help="stack whose settings are used (dev)")
     parser.add_argument(
         "--out",
@@ -28,12 +31,14 @@ def main(arguments: list[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     repository = Path(__file__).resolve().parent.parent
-    try:
-        commit = program.fork_point(repository, options.base)
-    except program.NoSuchBase as error:
-        print(error, file=sys.stderr)
-        return 2
-    base = f"{comment.code(options.base)} ({commit[:10]})"
+    commit, base = None, "nothing deployed"
+    if options.base:
+        try:
+            commit = program.fork_point(repository, options.base)
+        except program.NoSuchBase as error:
+            print(error, file=sys.stderr)
+            return 2
+        base = f"{comment.code(options.base)} ({commit[:10]})"
     text, failed = review(repository, commit, options.stack, base)
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def review(repository: Path, commit: str, stack: str, base: str) -> tuple[str, bool]:
+def review(repository: Path, commit: str | None, stack: str, base: str) -> tuple[str, bool]:
     """The comment, and whether the working tree's preview stops."""
     from sandbox import Sandbox  # starts servers: not for `--help` or a mistyped reference
 

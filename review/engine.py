@@ -25,10 +25,11 @@ class Surroundings(Protocol):
 
 
 def compare(
-    surroundings: Surroundings, repository: Path, commit: str, stack: str, work: Path
+    surroundings: Surroundings, repository: Path, commit: str | None, stack: str, work: Path
 ) -> Preview:
     """What the engine would do to a deployment of `commit` to reach the working tree.
 
+    Without a commit nothing is deployed.
     A base that has no program, or one that cannot be deployed, counts as nothing deployed: the
     preview then shows the whole stack as new, and its `base_error` says why.
 
@@ -36,14 +37,15 @@ def compare(
     state names the file that it is from.
     """
     folder = work / "program"
-    program.copy_commit(repository, commit, folder)
     base_error = None
-    if (folder / "Pulumi.yaml").exists():
-        program.prepare(folder, stack)
-        base_error = deploy(surroundings, folder, stack)
-        if base_error:
-            _forget(surroundings, folder, stack)
-    shutil.rmtree(folder)
+    if commit is not None:
+        program.copy_commit(repository, commit, folder)
+        if (folder / "Pulumi.yaml").exists():
+            program.prepare(folder, stack)
+            base_error = deploy(surroundings, folder, stack)
+            if base_error:
+                _forget(surroundings, folder, stack)
+        shutil.rmtree(folder)
     program.copy_tree(repository, folder)
     program.prepare(folder, stack)
     found = preview(surroundings, folder, stack)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -34,6 +35,7 @@ def main(arguments: list[str]) -> int:
             case "demo":
                 from sandbox.demo import demo as run_demo
 
+                _end_with_starter()
                 return run_demo(given.folder, fresh=given.fresh)
             case "exec":
                 words: list[str] = given.words
@@ -51,6 +53,12 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         print("interrupted; everything in the sandbox has ended", file=sys.stderr)
         return 130
+
+
+def _end_with_starter() -> None:
+    """Be told to end (SIGTERM) when `make` is killed: nobody would watch the demo any more."""
+    set_parent_death_signal = 1  # linux/prctl.h
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from sandbox.folder import REPOSITORY, Folder, SandboxBusyError, SandboxError
 STACK = "sandbox"
 SAMPLES = "gs://gemma-samples"
 CANCEL_SECONDS = 60
+ENDING_SECONDS = CANCEL_SECONDS + 30
 COLORS = ("\033[36m", "\033[35m", "\033[33m", "\033[32m")
 
 NOTHING = re.compile(r"(?!)")
@@ -88,16 +89,29 @@ def _recover(place: Folder, screen: Screen, fresh: bool) -> None:
     A deployment that was killed has made things that its state does not know of: a stand-in cloud
     is quicker begun anew than repaired.
     """
-    try:
-        lock = place.lock()
-    except SandboxBusyError:
-        raise SandboxBusyError(f"another demo runs in {place.root}; end it first") from None
+    lock = _lock(place, screen)
     cut_off = place.deploying.exists()
     if cut_off:
         screen.say("an earlier demo was killed while it deployed; starting from an empty cloud")
     if fresh or cut_off:
         place.clear()
     os.close(lock)
+
+
+def _lock(place: Folder, screen: Screen) -> int:
+    """The folder's lock; one that was killed a moment ago is given time to end."""
+    deadline = time.monotonic() + ENDING_SECONDS
+    while True:
+        try:
+            return place.lock()
+        except SandboxBusyError:
+            if time.monotonic() > deadline:
+                raise SandboxBusyError(
+                    f"another sandbox runs in {place.root}; end it first, or set GEMMA_SANDBOX to "
+                    "another folder"
+                ) from None
+        screen.say("waiting for an earlier sandbox in this folder to end")
+        time.sleep(2)
 
 
 class _Samples:

@@ -132,3 +132,13 @@ def test_a_base_without_a_program(repository: Path, tmp_path: Path) -> None:
         (repository / name).write_text(text)
     (repository / "__main__.py").write_text("")
     assert "cannot be deployed" not in review(repository, tmp_path / "work")
+
+
+def test_without_a_base_all_is_new_and_the_settings_stay_as_they_are(
+    repository: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "work").mkdir()
+    around = Plain(tmp_path / "work" / "state")
+    found = engine.compare(around, repository, None, "dev", tmp_path / "work")
+    assert sorted(change.verdict for change in found.changes) == ["create", "create"]
+    assert (repository / "Pulumi.dev.yaml").read_text() == SETTINGS
