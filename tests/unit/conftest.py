@@ -23,8 +23,16 @@ def nothing_of_an_earlier_stack():
     asyncio.run in an earlier test leaves no current event loop, and an earlier program's root
     resource would apply its transformations to this one's resources.
     """
-    asyncio.set_event_loop(asyncio.new_event_loop())
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
     settings.ROOT.set(None)
+    yield
+    # What a program that was stopped by an error left waiting.
+    if waiting := asyncio.all_tasks(loop):
+        for task in waiting:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*waiting, return_exceptions=True))
+    loop.close()
 
 
 @pytest.fixture
