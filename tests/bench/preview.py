@@ -4,7 +4,7 @@
 
 The bare program registers the same number of resources of each package with plain inputs, so the
 ratio shows what the program itself costs: reading settings, hashing the image's build context,
-components, transformations. It should stay below 1.5.
+components, transformations. The target is 1.5; 2.5 was measured (7.9 s against 3.1 s).
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ from pulumi import dynamic
 class Nothing(dynamic.ResourceProvider):
     pass
 
+class Bare(dynamic.Resource):
+    pass
+
 provider = k8s.Provider("k8s", kubeconfig=open({kubeconfig!r}).read())
 inside = pulumi.ResourceOptions(provider=provider)
 for n in range({components}):
@@ -38,7 +41,7 @@ for n in range({gcp}):
 for n in range({kubernetes}):
     k8s.core.v1.ConfigMap(f"map-{{n}}", data={{"a": "b"}}, opts=inside)
 for n in range({dynamic}):
-    dynamic.Resource(Nothing(), f"dynamic-{{n}}", {{"a": "b"}})
+    Bare(Nothing(), f"dynamic-{{n}}", {{"a": "b"}})
 """
 
 
