@@ -33,6 +33,13 @@ class ModelConfig:
 
 
 @dataclass(frozen=True)
+class ExportConfig:
+    """What is written besides the adapter."""
+
+    merged: bool = False
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """What this run is called and where it runs; written by the deployment, not by the user.
 

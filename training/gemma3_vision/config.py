@@ -15,6 +15,7 @@ from training.common.sections import (
     LORA_RESERVED,
     SFT_BOUNDS,
     SFT_RESERVED,
+    ExportConfig,
     ModelConfig,
     RunConfig,
     build,
@@ -63,13 +64,6 @@ class EvaluationConfig:
     min_words: Annotated[int, Bound(least=1)] = 5
     max_words: Annotated[int, Bound(least=1)] = 120
     samples: Annotated[int, Bound(least=1)] = 12
-
-
-@dataclass(frozen=True)
-class ExportConfig:
-    """What is written besides the adapter."""
-
-    merged: bool = False
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from training.common.sections import (
     LORA_RESERVED,
     SFT_BOUNDS,
     SFT_RESERVED,
+    ExportConfig,
     ModelConfig,
     RunConfig,
     build,
@@ -65,13 +66,6 @@ class EvaluationConfig:
     result_rows: Annotated[int, Bound(least=1)] = 10000
     memory_mib: Annotated[int, Bound(least=16)] = 256
     samples: Annotated[int, Bound(least=1)] = 12
-
-
-@dataclass(frozen=True)
-class ExportConfig:
-    """What is written besides the adapter."""
-
-    merged: bool = False
 
 
 @dataclass(frozen=True)
