@@ -13,7 +13,7 @@ IN_ENV = PATH="$(CURDIR)/$(VENV)/bin:$$($(PYTHON) -m tools --path):$$PATH"
 RUN_IN = $(if $(filter sandbox,$(STACK)),$(PY) -m sandbox exec --,$(IN_ENV))
 
 .PHONY: help demo test tools venv system lint types contracts unit engine training bench goldens \
-	reference preview preview-diff up destroy status logs shell lock clean
+	reference preview preview-diff up destroy recover status logs shell lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -98,6 +98,9 @@ up: venv ## Create or change the stack
 
 destroy: venv ## Delete everything that the stack made
 	@$(RUN_IN) pulumi destroy --stack $(STACK)
+
+recover: venv ## Mend a stack whose deployment was killed, so that `make up` goes on
+	@$(RUN_IN) $(PY) -m infra.recover --stack $(STACK)
 
 status: venv ## Show each run: phase, node, and in words why it waits
 	@$(RUN_IN) $(PY) -m workloads.status

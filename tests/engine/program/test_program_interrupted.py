@@ -1,0 +1,108 @@
+"""`pulumi up` killed by SIGKILL at ten random moments: the stack converges, nothing is orphaned."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra import recover
+
+KILLS = 10
+#: Of a stack of some sixty resources, each creation prints a line as it starts and as it ends.
+EVENTS = 120
+EVENT = re.compile(r"^ \+ .* (creating|created)")
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory, make_stack: Any) -> Iterator[Any]:
+    """A stack in a sandbox of its own."""
+    with make_stack(tmp_path_factory.mktemp("interrupted")) as stack:
+        yield stack
+
+
+def killed(stack: Any, after: int) -> bool:
+    """Starts `up` and kills the engine after so many events; False: it ended before."""
+    command = ["pulumi", "up", "--yes", "--skip-preview", "--stack", stack.name]
+    process = stack.sandbox.popen(
+        [*command, "--non-interactive", "--color", "never"],
+        cwd=stack.folder,
+        env={"PYTHONPATH": str(stack.folder)},
+        stdout=-1,
+    )
+    seen, lines = 0, []
+    for line in process.stdout:
+        lines.append(line)
+        seen += EVENT.match(line) is not None
+        if seen >= after:
+            for pid in engines(stack):
+                os.kill(pid, signal.SIGKILL)
+            process.wait(30)
+            return True
+    assert process.wait(30) == 0, "".join(lines)
+    return False
+
+
+def engines(stack: Any) -> list[int]:
+    return [pid for pid in stack.sandbox.processes() if _arguments(pid)[:2] == ["pulumi", "up"]]
+
+
+def _arguments(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+    except OSError:  # it has just ended
+        return []
+
+
+def wait_for_providers(stack: Any) -> None:
+    """What a provider was asked for it still does, as Google would, and then ends."""
+    deadline = time.monotonic() + 60
+    while any("pulumi-resource-" in " ".join(_arguments(p)) for p in stack.sandbox.processes()):
+        assert time.monotonic() < deadline, "a provider outlived its engine by a minute"
+        time.sleep(0.1)
+
+
+def test_a_deployment_killed_ten_times_converges(own: Any, capsys: Any) -> None:
+    seed = random.randrange(10**6)
+    moments = random.Random(seed)
+    print(f"seed {seed}")
+    kills, left = 0, EVENTS
+    while kills < KILLS:
+        after = moments.randint(1, max(1, 2 * left // (KILLS - kills)) - 1)
+        assert killed(own, after), f"the deployment ended after {kills} kills"
+        kills, left = kills + 1, left - after
+        wait_for_providers(own)
+        assert recover.recover(own.name, pulumi_in(own)) == 0
+    own.up()
+    own.up("--expect-no-changes")
+    in_the_cloud = {(r["type"], r["id"]) for r in own.sandbox.cloud_state()}
+    in_the_state = {
+        (r["type"], r["id"]) for r in own.resources().values() if r["type"].startswith("gcp:")
+    }
+    # Of what Google names itself, a second one may exist: then its name was said.
+    doubled = in_the_cloud - in_the_state
+    said = capsys.readouterr().out.count("look here: ")
+    assert in_the_state <= in_the_cloud
+    assert {kind for kind, _ in doubled} <= set(recover.NAMED_BY_GOOGLE)
+    assert len(doubled) <= said
+    own.destroy()
+    assert own.resources() == {}
+
+
+def pulumi_in(stack: Any) -> Any:
+    def run(*arguments: str, input: str | None = None) -> str:
+        return stack.sandbox.run(
+            ["pulumi", *arguments, "--non-interactive", "--color", "never"],
+            cwd=stack.folder,
+            env={"PYTHONPATH": str(stack.folder)},
+            input=input,
+        ).stdout
+
+    return run
