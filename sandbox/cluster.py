@@ -123,11 +123,14 @@ class ClusterKeeper:
                 self._client.delete(path)
         for item in self._items(CRDS):
             self._client.delete(f"{CRDS}/{item['metadata']['name']}")
+        # The pods go first, with no grace, since their machines are gone: Kubernetes would wait for
+        # half of a pod's grace period before it looks into the namespace again.
         for name in self._namespaces():
+            jobs, pods = f"/apis/batch/v1/namespaces/{name}/jobs", f"/api/v1/namespaces/{name}/pods"
+            self._client.delete(jobs, {"propagationPolicy": "Background"})
+            while self._items(pods) and not stop.wait(0.2):
+                self._client.delete(pods, {"gracePeriodSeconds": 0})
             self._client.delete(f"/api/v1/namespaces/{name}")
-            # Its machines are gone as well: no grace for the pods.
-            self._client.delete(f"/api/v1/namespaces/{name}/pods", {"gracePeriodSeconds": 0})
-
         while self._namespaces() and not stop.wait(0.2):
             pass
 

@@ -42,6 +42,6 @@ def test_a_pull_request_shows_what_happens_to_runs_first(tmp_path: Path) -> None
     assert "RayJob" in head
     assert "sft.learning_rate" in head
     assert "| update | `cluster` |" in head
-    assert head.index("| replace | `vision` |") < head.index("| update | `cluster` |")
+    assert head.index("| **replace** | `vision` |") < head.index("| update | `cluster` |")
     assert "other" in folded
     assert str(tmp_path) not in done.stdout
