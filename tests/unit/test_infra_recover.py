@@ -38,7 +38,9 @@ def test_a_killed_creation_is_put_into_the_state_under_the_id_it_has() -> None:
 
 def test_every_resource_of_the_program_has_its_way(declare: Any) -> None:
     settings = {"gemma:alerts": {"emails": ["a@example.com"]}}
-    kinds = {found.type for found in declare(changes=settings).resources if found.type.startswith("gcp:")}
+    kinds = {
+        found.type for found in declare(changes=settings).resources if found.type.startswith("gcp:")
+    }
     left = kinds - set(recover.IDS) - set(recover.NAMED_BY_GOOGLE)
     repeatable = ("IAMMember", "IamMember", ":Service")  # granted twice, enabled twice: once
     assert [kind for kind in left if not kind.endswith(repeatable)] == []

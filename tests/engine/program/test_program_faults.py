@@ -1,0 +1,66 @@
+"""Google's bad days under the whole program: what was made is kept, and the next `up` goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sandbox.cloud import set_faults
+
+CLUSTER = "gcp:container/cluster:Cluster"
+STOCK_OUT = "Google Compute Engine does not have enough resources"
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory, make_stack: Any) -> Iterator[Any]:
+    """A stack in a sandbox of its own."""
+    with make_stack(tmp_path_factory.mktemp("faults")) as stack:
+        yield stack
+
+
+def up(stack: Any, *faults: dict[str, Any]) -> tuple[int, str]:
+    """Exit status of an `up` while Google does this to creations, and all that was said."""
+    asked = [{"operation": "create", **fault} for fault in faults]
+    set_faults(stack.sandbox.folder.cloud, *asked)
+    done = stack.up(check=False)
+    text = done.stdout + done.stderr
+    assert "Traceback" not in text
+    in_the_cloud = {(r["type"], r["id"]) for r in stack.sandbox.cloud_state()}
+    known = {(r["type"], r["id"]) for r in stack.resources().values() if r["type"][:4] == "gcp:"}
+    assert in_the_cloud == known
+    return done.returncode, text
+
+
+def test_what_google_refused_is_made_by_the_next_up(own: Any) -> None:
+    # An API that was enabled a moment ago is tried again by itself; the rest ends this `up`.
+    status, text = up(
+        own,
+        {"type": "gcp:compute/network:Network", "fault": "api", "times": 2},
+        {"type": CLUSTER, "fault": "quota"},
+        {"type": "gcp:logging/metric:Metric", "fault": "permission"},
+    )
+    assert status != 0
+    assert text.count("network cannot be made yet; once more in") == 2
+    assert "Quota exceeded" in text
+    assert "Required permission" in text
+    made = {urn for urn in own.resources() if "Metric" not in urn}
+
+    # A cluster that exists and has no machines: kept, with the reason.
+    status, text = up(own, {"type": CLUSTER, "fault": "late"})
+    assert status != 0
+    assert STOCK_OUT in text
+    (cluster,) = [r for r in own.resources().values() if r["type"] == CLUSTER]
+    assert STOCK_OUT in cluster["initErrors"][0]
+    assert made <= set(own.resources())
+
+    # Fresh accounts that are not known everywhere yet, and an operation that takes its time.
+    status, text = up(
+        own,
+        {"name": "workload-identity", "fault": "account", "times": 2},
+        {"type": "gcp:monitoring/dashboard:Dashboard", "fault": "slow", "seconds": 3},
+    )
+    assert status == 0, text
+    assert text.count("workload-identity cannot be made yet; once more in") == 2
+    own.up("--expect-no-changes")
