@@ -27,7 +27,7 @@ RAY_VERSION = "2.60.0"  # of requirements/training.txt; a test compares them
 GROUP = "workers"
 SUBMITTER_RETRIES = 3
 STOP_FILE = "/tmp/stop-requested"
-TRAINING_FILE = "/tmp/training"
+TRAINING_FOLDER = "/tmp/training"
 
 RAY_ENVIRONMENT: Mapping[str, str] = {
     # KubeRay before 1.5.1 cannot hand tokens to the pods (authOptions), and its operator speaks to
@@ -37,12 +37,16 @@ RAY_ENVIRONMENT: Mapping[str, str] = {
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
 }
 
-# While a training loop that can checkpoint is up, TRAINING_FILE exists; raylet dies at SIGTERM, so
-# the loop is asked before.
+# Raylet dies at SIGTERM, so the processes that can checkpoint are asked before: each has a file of
+# its id's name in TRAINING_FOLDER. One that was killed leaves its file, which must not hold GPUs.
 PRE_STOP = f"""\
-[ -e {TRAINING_FILE} ] || exit 0
+busy() {{
+  for file in {TRAINING_FOLDER}/*; do kill -0 "${{file##*/}}" 2>/dev/null && return; done
+  return 1
+}}
+busy || exit 0
 touch {STOP_FILE}
-for _ in $(seq {pods.STOP_SECONDS}); do [ -e {TRAINING_FILE} ] || exit 0; sleep 1; done
+for _ in $(seq {pods.STOP_SECONDS}); do busy || exit 0; sleep 1; done
 """
 
 
@@ -85,7 +89,7 @@ def _head(run: Run, args: PodArgs, config_map: str | None, labels: Mapping[str, 
 def _workers(
     run: Run, args: PodArgs, config_map: str | None, labels: Mapping[str, str]
 ) -> Fragment:
-    files = {"GEMMA_STOP_FILE": STOP_FILE, "GEMMA_TRAINING_FILE": TRAINING_FILE}
+    files = {"GEMMA_STOP_FILE": STOP_FILE, "GEMMA_TRAINING_FOLDER": TRAINING_FOLDER}
     container: Fragment = {
         "name": "ray-worker",
         "image": args.image,

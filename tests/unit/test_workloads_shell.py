@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from infra.schema import Settings
+from training.gemma3_vision.eviction import Eviction
 from workloads import plan, rayjob
 from workloads.job import LAUNCH
 from workloads.pods import PodArgs
@@ -60,18 +61,46 @@ def pre_stop(tmp_path: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(["/bin/bash", "-c", script])
 
 
+@pytest.fixture
+def evictions(tmp_path, monkeypatch):
+    """What two ranks in the pod know of its end."""
+    monkeypatch.setenv("GEMMA_TRAINING_FOLDER", str(tmp_path / "training"))
+    monkeypatch.setenv("GEMMA_STOP_FILE", str(tmp_path / "stop-requested"))
+    other = subprocess.Popen(["sleep", "60"])
+    found = Eviction(), Eviction()
+    found[1].training = tmp_path / "training" / str(other.pid)
+    yield found, other
+    other.kill()
+    other.wait()
+
+
 def test_pre_stop_does_not_hold_up_an_idle_worker(tmp_path):
     assert pre_stop(tmp_path).wait(30) == 0
     assert not (tmp_path / "stop-requested").exists()
 
 
-def test_pre_stop_asks_the_loop_to_stop_and_waits_for_it(tmp_path):
-    (tmp_path / "training").touch()
+def test_pre_stop_asks_the_ranks_to_stop_and_waits_for_the_last(tmp_path, evictions):
+    (first, second), _ = evictions
+    first.begin()
+    second.begin()
+    assert not first.asked()
     process = pre_stop(tmp_path)
     wait_for(tmp_path / "stop-requested")
-    assert process.poll() is None
-    (tmp_path / "training").unlink()
+    assert first.asked()
+    first.end()
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(1.5)  # it looks once a second
+    second.end()
     assert process.wait(30) == 0
+
+
+def test_a_rank_that_was_killed_holds_no_machine(tmp_path, evictions):
+    (_, killed), process = evictions
+    killed.begin()
+    process.kill()
+    process.wait()
+    assert killed.training.exists()
+    assert pre_stop(tmp_path).wait(30) == 0
 
 
 def test_config_of_a_run_on_a_shared_cluster_survives_all_shells(tmp_path):

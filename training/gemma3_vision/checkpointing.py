@@ -9,7 +9,6 @@ alone: Ray's register lags behind by a poll, so that a worker killed after a rep
 checkpoint, and Ray counts a folder as one whatever it holds.
 """
 
-import os
 import random
 from pathlib import Path
 from typing import Any
@@ -19,32 +18,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from training.common.checkpoints import Checkpoints
 from training.common.metrics import METRICS
 from training.common.storage import Folder
-
-
-class Eviction:
-    """A node that is about to be taken away, by two files that its pod's preStop hook knows.
-
-    The hook writes GEMMA_STOP_FILE and holds the pod back while GEMMA_TRAINING_FILE is there.
-    Without these variables nothing is ever asked for.
-    """
-
-    def __init__(self) -> None:
-        self.training = os.environ.get("GEMMA_TRAINING_FILE")
-        self.stop = os.environ.get("GEMMA_STOP_FILE")
-
-    def begin(self) -> None:
-        """Training has begun: a stop must wait for a checkpoint."""
-        if self.training:
-            Path(self.training).touch()
-
-    def asked(self) -> bool:
-        """Whether this node is to go."""
-        return bool(self.stop) and Path(str(self.stop)).exists()
-
-    def end(self) -> None:
-        """Nothing is lost any more when the node goes."""
-        if self.training:
-            Path(self.training).unlink(missing_ok=True)
+from training.gemma3_vision.eviction import Eviction
 
 
 class RayCheckpoints(TrainerCallback):
