@@ -66,9 +66,10 @@ def overview(snapshot: Snapshot, tail: Tail = lambda pod, container: "") -> list
 
 
 def pods_of(job: Body, snapshot: Snapshot) -> list[Body]:
-    """The pods of a run, oldest first."""
-    run = job["metadata"]["labels"].get("gemma.run/id")
-    found = [p for p in snapshot.pods if p["metadata"]["labels"].get("gemma.run/id") == run]
+    """The pods of a run, oldest first; of a RayCluster that it shares all, which name no run."""
+    wanted = {("gemma.run/id", job["metadata"]["labels"].get("gemma.run/id"))}
+    wanted |= part(job, "spec", "clusterSelector").items()
+    found = [p for p in snapshot.pods if wanted & part(p, "metadata", "labels").items()]
     return sorted(found, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
 
 
@@ -131,6 +132,9 @@ def _ray_phase(job: Body) -> tuple[str, str]:
     deployment = status.get("jobDeploymentStatus") or "Initializing"
     why = _words(status.get("reason"), status.get("message"))
     if deployment == "Complete":
+        if status.get("jobStatus") == "STOPPED":
+            # KubeRay's own words, "intentionally stopped", would blame a person.
+            why = "not tried again, since it would end the same way: see the end of its log"
         return (SUCCEEDED, "") if status.get("jobStatus") == "SUCCEEDED" else (FAILED, why)
     if deployment in ("Failed", "ValidationFailed"):
         return FAILED, why

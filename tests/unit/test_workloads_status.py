@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from training.common.config import ConfigError, Problem, refuse
 from workloads import logs
 from workloads.client import Position, Snapshot
 from workloads.overview import log_source, overview
@@ -150,8 +151,6 @@ def failed(reason: str, message: str = "") -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("terminated", "log", "words"),
     [
-        ({"exitCode": 1}, "OSError: You are trying to access a gated repo.", "licence"),
-        ({"exitCode": 1}, "401 Client Error: Unauthorized", "token"),
         ({"exitCode": 1}, "torch.OutOfMemoryError: CUDA out of memory", "per_device_train_batch"),
         ({"exitCode": 78}, "", "configuration"),
         ({"exitCode": 137, "reason": "OOMKilled"}, "", "out of memory"),
@@ -164,6 +163,42 @@ def test_why_a_run_failed(terminated, log, words):
     assert run.phase == "Failed"
     assert words in run.why
     assert "BackoffLimitExceeded" in run.why
+
+
+GATED = Problem(
+    "trainer.model.model_name_or_path",
+    "google/gemma-3-4b-it",
+    "a model whose licence the token's account has accepted: open https://page",
+    "pulumi config set --secret gemma:huggingFaceToken",
+)
+OTHER = Problem("trainer.sft.max_length", 8, "16 or more")
+
+
+@pytest.mark.parametrize(
+    ("problems", "more"), [([GATED], ""), ([GATED, OTHER], ", and 1 more: see the end of its log")]
+)
+def test_a_refused_configuration_is_told_with_what_mends_it(capsys, problems, more):
+    refuse(ConfigError(problems))
+    log = f"loading\n{capsys.readouterr().err}Traceback, and what a launcher says of it\n"
+    told = (
+        "trainer.model.model_name_or_path is 'google/gemma-3-4b-it', allowed: a model whose "
+        "licence the token's account has accepted: open https://page "
+        "(`pulumi config set --secret gemma:huggingFaceToken`)"
+    )
+    ended = pod(phase="Failed", state={"terminated": {"exitCode": 78}})
+    assert only(ended, of=failed("PodFailurePolicy"), log=log).why == (
+        f"{told}{more}; PodFailurePolicy"
+    )
+    # A Ray job that ends itself looks as if a person had stopped it.
+    stopped = {"jobDeploymentStatus": "Complete", "jobStatus": "STOPPED"}
+    submitter = pod(
+        phase="Succeeded", container="ray-job-submitter", state={"terminated": {"exitCode": 0}}
+    )
+    message = "Job was intentionally stopped."
+    run = only(submitter, of=ray_job(**stopped, message=message), log=log)
+    assert run.phase == "Failed"
+    assert run.why.startswith(f"{told}{more}; not tried again")
+    assert message not in run.why
 
 
 def test_a_machine_that_was_taken_away_is_said():
@@ -210,6 +245,25 @@ def test_ray_cluster_forms_before_it_runs():
     run = only(head, worker, submitter, of=ray_job(jobDeploymentStatus="Running"))
     assert run.phase == "Running"
     assert run.machines == (("node-2",), 1)
+
+
+def test_a_run_on_a_shared_cluster_is_told_by_the_clusters_pods():
+    def shared(name: str, container: str, **more: Any) -> dict[str, Any]:
+        labels = {"ray.io/cluster": "lab-1", "gemma.run/cluster": "lab"}
+        return pod(name, container=container, metadata={"labels": labels}, **more)
+
+    run = ray_job(jobDeploymentStatus="Running")
+    run["spec"] = {"clusterSelector": {"ray.io/cluster": "lab-1"}}
+    submitter = pod("submit", container="ray-job-submitter", state=RUNNING)
+    head = shared("head", "ray-head", state=RUNNING)
+    worker = shared("worker", "ray-worker", state=RUNNING, node="node-2")
+    other = shared("other", "ray-worker", state=RUNNING, node="node-3")
+    other["metadata"]["labels"] = {**other["metadata"]["labels"], "ray.io/cluster": "lab-2"}
+    found = only(head, worker, other, submitter, of=run, log="step 1/2  loss 1.0")
+    assert (found.phase, found.machines) == ("Running", (("node-2",), 1))
+    assert found.progress == "step 1/2  loss 1.0"
+    waiting = shared("worker", "ray-worker", **PENDING)
+    assert "no capacity in reservation r1" in only(head, waiting, of=run).why
 
 
 def test_log_is_that_of_rank_0():
