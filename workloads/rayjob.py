@@ -3,7 +3,7 @@
 The head has no GPU and runs no tasks. Workers take whole machines. A failed run is retried on a new
 cluster and resumes from its newest complete checkpoint in the bucket: that is also why Ray's GCS
 fault tolerance stays off. It would bring a Redis to run, pay and secure, to save state that one
-run's cluster can lose.
+run's cluster can lose. KubeRay retries what FAILED, so a run that no retry can mend ends STOPPED.
 
 With `cluster` set, several runs share a RayCluster that stays up (its GPUs with it) and select it,
 as in Google's tutorial.
@@ -255,7 +255,8 @@ def _annotations(run: Run) -> dict[str, str]:
     # KubeRay writes finalizers and Kueue `suspend`; what is declared here is ours.
     annotations = {"pulumi.com/patchForce": "true"}
     if run.wait:
-        annotations["pulumi.com/waitFor"] = "jsonpath={.status.jobDeploymentStatus}=Complete"
+        # A job that stopped itself (a configuration that no retry can mend) is Complete as well.
+        annotations["pulumi.com/waitFor"] = "jsonpath={.status.jobStatus}=SUCCEEDED"
     else:
         annotations["pulumi.com/skipAwait"] = "true"
     return annotations

@@ -111,31 +111,26 @@ def _exit(status: Body) -> str | None:
     return f"container {name} ended with exit code {code}" if code else None
 
 
-# What trainers and their libraries write when a repository on the Hub is closed to them.
-HUB = (
-    (
-        re.compile(r"gated repo|GatedRepoError|is restricted\b", re.IGNORECASE),
-        "the model is gated: accept its licence on huggingface.co with the token's account",
-    ),
-    (
-        re.compile(r"401 Client Error|Invalid user token|invalid.{0,20}token", re.IGNORECASE),
-        "the Hugging Face token is not accepted: set a new one "
-        "(`pulumi config set --secret gemma:huggingFaceToken`)",
-    ),
-    (
-        re.compile(r"RepositoryNotFoundError|RevisionNotFoundError", re.IGNORECASE),
-        "the model, data set or its revision does not exist on the Hub",
-    ),
-    (
-        re.compile(r"CUDA out of memory|OutOfMemoryError", re.IGNORECASE),
-        "a GPU ran out of memory: lower per_device_train_batch_size or max_length",
-    ),
+# The first problem that training/common/config.py tells, and whatever follows it.
+PROBLEM = re.compile(
+    r"^(?P<count>\d+) problems? in the configuration\n\n(?P<key>\S+)\n"
+    r" +given: +(?P<value>.*)\n +allowed: (?P<allowed>.*)(?:\n +fix: +(?P<fix>.*))?",
+    re.MULTILINE,
 )
+OUT_OF_MEMORY = re.compile(r"CUDA out of memory|OutOfMemoryError")
 
 
 def in_log(text: str) -> str | None:
     """What the end of a trainer's log says about a failure, when it is a known one."""
-    return next((words for pattern, words in HUB if pattern.search(text)), None)
+    if problem := PROBLEM.search(text):
+        told = f"{problem['key']} is {problem['value']}, allowed: {problem['allowed']}"
+        if problem["fix"]:
+            told += f" (`{problem['fix']}`)"
+        more = int(problem["count"]) - 1
+        return told + (f", and {more} more: see the end of its log" if more else "")
+    if OUT_OF_MEMORY.search(text):
+        return "a GPU ran out of memory: lower per_device_train_batch_size or max_length"
+    return None
 
 
 def refused(owner: Body, events: Iterable[Body]) -> str | None:

@@ -132,7 +132,7 @@ def test_nothing_is_awaited_unless_asked():
     assert awaited == {
         "a": {"skipAwait": "true"},
         "b": {"waitFor": "jsonpath={.metadata.uid}"},  # its end is awaited on a replacement
-        "c": {"waitFor": "jsonpath={.status.jobDeploymentStatus}=Complete"},
+        "c": {"waitFor": "jsonpath={.status.jobStatus}=SUCCEEDED"},
         "d": {},  # the engine's own wait for a Job
     }
 

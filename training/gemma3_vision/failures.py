@@ -1,5 +1,8 @@
 """Failures that a restart cannot mend end the run at once, instead of after every retry."""
 
+import json
+import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -53,3 +56,19 @@ def hopeless(error: BaseException | None) -> Hopeless | None:
         pending += [getattr(current, name, None) for name in ("controller_failure", "cause")]
         pending += [getattr(current, "_original_exc", None)]
     return None
+
+
+def stop_own_job(seconds: float = 60) -> None:
+    """End the Ray job whose driver this is as STOPPED; returns where there is none.
+
+    A RayJob has no rule for exit codes: KubeRay retries each job that FAILED, on a new cluster, and
+    leaves one that was stopped as it is. The job server sends SIGTERM, which is waited for.
+    """
+    given = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}"))
+    job = given.get("metadata", {}).get("job_submission_id")
+    if job is None:
+        return
+    from ray.job_submission import JobSubmissionClient
+
+    JobSubmissionClient().stop_job(job)
+    time.sleep(seconds)

@@ -4,7 +4,8 @@
 
 The driver joins the Ray cluster that it finds, or starts one on this machine, and runs `work` in
 one process a GPU. Started again, it resumes from the newest complete checkpoint; a run that is done
-ends at once. Exit codes: 0 done, 78 nothing that a retry could mend, 1 anything else.
+ends at once. Exit codes: 0 done, 78 nothing that a retry could mend, 1 anything else. A submitted
+Ray job ends as STOPPED in place of 78: failed ones are retried whatever their code.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from training.common import record, sources
-from training.common.config import ConfigError, refuse
+from training.common.config import EXIT_CODE, ConfigError, refuse
 from training.common.sections import dump_yaml, read_yaml
 from training.common.storage import Folder
 from training.gemma3_vision import export
@@ -32,9 +33,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--config", required=True, help="YAML of this run, see config.yaml")
     try:
-        return drive(resolve({"run": {}, **read_yaml(parser.parse_args().config)}))
+        code = drive(resolve({"run": {}, **read_yaml(parser.parse_args().config)}))
     except ConfigError as error:
-        return refuse(error)
+        code = refuse(error)
+    if code == EXIT_CODE:
+        from training.gemma3_vision.failures import stop_own_job
+
+        stop_own_job()
+    return code
 
 
 def drive(resolved: Mapping[str, Any]) -> int:
