@@ -20,9 +20,12 @@ class ServerError(SandboxError):
 class Process:
     """One server."""
 
-    def __init__(self, name: str, start: Callable[[], subprocess.Popen[bytes]], log: Path) -> None:
+    def __init__(
+        self, name: str, start: Callable[[], subprocess.Popen[bytes]], log: Path, grace: float
+    ) -> None:
         self.name = name
         self.log = log
+        self.grace = grace
         self.popen = start()
         self._start = start
         self.stopping = False
@@ -31,14 +34,14 @@ class Process:
     def alive(self) -> bool:
         return self.popen.poll() is None
 
-    def stop(self, grace: float = 5) -> None:
-        """SIGTERM, then SIGKILL after `grace` seconds."""
+    def stop(self) -> None:
+        """SIGTERM, then SIGKILL after its grace."""
         self.stopping = True
         if not self.alive:
             return
         self.popen.terminate()
         try:
-            self.popen.wait(grace)
+            self.popen.wait(self.grace)
         except subprocess.TimeoutExpired:
             self.popen.kill()
             self.popen.wait()
@@ -73,12 +76,14 @@ class Supervisor:
         ready: Callable[[], bool] | None = None,
         timeout: float = 60,
         restart: bool = False,
+        grace: float = 5,
     ) -> Process:
         """Start a server and wait until `ready` says yes (exceptions in it count as no).
 
         Its output goes to `<folder>/logs/<name>.log`. Raises ServerError when it dies or is not
         ready within `timeout` seconds. Its later death ends the sandbox, unless `restart` is
-        true: then it is started again, as a Deployment's pod would be.
+        true: then it is started again, as a Deployment's pod would be. It is given `grace` seconds
+        to end when the sandbox does.
         """
         log = self.folder.logs / f"{name}.log"
         log.unlink(missing_ok=True)
@@ -95,7 +100,7 @@ class Supervisor:
                 )
 
         try:
-            process = Process(name, start, log)
+            process = Process(name, start, log, grace)
         except FileNotFoundError as error:
             raise ServerError(f"{error.filename} is missing: run `make tools`") from None
         self._processes.append(process)

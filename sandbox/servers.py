@@ -68,6 +68,7 @@ def start_api_server(folder: Folder, supervisor: Supervisor, binaries: Path) -> 
             "--allow-privileged=true",
         ],
         restart=True,
+        grace=0.5,  # it waits for the end of all watches, and keeps nothing that etcd has not
     )
     client = api(folder)
     supervisor.wait(server, lambda: client.get("/readyz")["text"] == "ok", timeout=120)

@@ -5,8 +5,6 @@ The namespace enforces Pod Security's `restricted` profile, and unknown fields a
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
 from tests.engine.workloads.simulation import NAMESPACE, manifests, runs_of, wait_until
@@ -14,26 +12,19 @@ from workloads.accelerators import ACCELERATORS
 from workloads.network_policy import spec
 
 OWNED = "projects/owner-project/reservations/r1/reservationBlocks/b1"
+RUNS = {
+    "vision": {"workload": "gemma3-vision", "nodes": 2},
+    "elastic": {"workload": "gemma3-vision", "nodes": 3, "min_nodes": 1},
+    "queued": {"workload": "gemma3-vision", "queue": "gpus"},
+    "shared": {"workload": "gemma3-vision", "cluster": "lab"},
+    "text": {"workload": "gemma4-text"},
+    "wide": {"workload": "gemma4-text", "nodes": 2, "queue": "gpus"},
+}
 CASES = [(row.name, capacity) for row in ACCELERATORS.values() for capacity in row.capacities]
 
 
 def test_every_manifest_is_admitted(simulation):
-    runs = {
-        "vision": {"workload": "gemma3-vision", "nodes": 2},
-        "elastic": {"workload": "gemma3-vision", "nodes": 3, "min_nodes": 1},
-        "queued": {"workload": "gemma3-vision", "queue": "gpus"},
-        "shared": {"workload": "gemma3-vision", "cluster": "lab"},
-        "text": {"workload": "gemma4-text"},
-        "wide": {"workload": "gemma4-text", "nodes": 2, "queue": "gpus"},
-    }
-    bodies = []
-    for number, (accelerator, capacity) in enumerate(CASES):
-        # Queue, sharing and scaling leave the placement alone: one row shows them.
-        names = runs if accelerator == "nvidia-b200" else ("vision", "text")
-        asked = {f"{name}-{number}": runs[name] for name in names}
-        keys = {"accelerator": accelerator, "capacity": capacity}
-        keys["reservation"] = OWNED if capacity == "reservation" else None
-        bodies += itertools.chain.from_iterable(map(manifests, runs_of(asked, **keys)))
+    bodies = [body for _, run in everything() for body in manifests(run)]
     assert len(bodies) > 4 * len(CASES)
     simulation.apply(*bodies, dry_run=True)
 
@@ -41,18 +32,25 @@ def test_every_manifest_is_admitted(simulation):
 def test_every_pod_template_passes_restricted(simulation):
     """A Job's or RayJob's template is only warned about, so its pods are created themselves."""
     pods = []
-    runs = {
-        "vision": {"workload": "gemma3-vision", "nodes": 3, "min_nodes": 1},
-        "wide": {"workload": "gemma4-text", "nodes": 2},
-    }
-    for run in runs_of(runs):
-        for body in manifests(run):
-            for number, template in enumerate(templates(body)):
-                pod_spec = {"restartPolicy": "Never", **template["spec"]}
-                meta = {"name": f"{run.name}-{number}", "namespace": NAMESPACE}
-                pods.append({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": pod_spec})
-    assert len(pods) == 4  # head, worker, submitter, trainer
+    for case, run in everything():
+        found = [template for body in manifests(run) for template in templates(body)]
+        # Trainer; or head, worker and submitter.
+        assert len(found) == (1 if run.kind == "Job" else 3), (case, run.name)
+        for number, template in enumerate(found):
+            spec = {"restartPolicy": "Never", **template["spec"]}
+            meta = {"name": f"{run.object_name}-{number}", "namespace": NAMESPACE}
+            pods.append({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+    assert len(pods) > 4 * len(CASES)
     simulation.apply(*pods, dry_run=True)
+
+
+def everything():
+    """Every kind of run on every accelerator under each of its capacities, by that case."""
+    for number, (accelerator, capacity) in enumerate(CASES):
+        keys = {"accelerator": accelerator, "capacity": capacity}
+        keys["reservation"] = OWNED if capacity == "reservation" else None
+        for run in runs_of({f"{name}-{number}": run for name, run in RUNS.items()}, **keys):
+            yield (accelerator, capacity), run
 
 
 def test_the_operators_own_pods_pass_restricted(cluster):

@@ -117,34 +117,80 @@ def test_a_config_error_fails_at_once_and_a_crash_is_retried(cluster, code, pods
     assert cluster.gpu_pods() == []
 
 
-def test_a_finished_ray_run_lets_go_of_its_machines(cluster):
-    cluster.add_nodes(2, labels=RESERVED)
-    (vision,) = runs_of({"vision": VISION})
-    cluster.apply(*manifests(vision))
+def test_a_queued_run_holds_nothing_until_it_is_admitted(cluster):
+    """As Kueue does it: its webhook suspends what carries its label, its controller lifts that."""
+    cluster.add_nodes(3, labels=RESERVED)
+    runs = runs_of({"vision": {**VISION, "queue": "gpus"}, "sql": {**TEXT, "queue": "gpus"}})
+    bodies = [body for run in runs for body in manifests(run)]
+    labelled = [b for b in bodies if "kueue.x-k8s.io/queue-name" in b["metadata"]["labels"]]
+    assert [body["kind"] for body in labelled] == ["RayJob", "Job"]
+    for body in labelled:
+        body["spec"]["suspend"] = True
+    cluster.apply(*bodies)
+    words = "waiting for its turn in Kueue's queue gpus"
+    wait_until("both in the queue", lambda: cluster.status().count(words) == 2)
+    assert cluster.pods() == []
+    for run in runs:
+        lift = ["--type=merge", '-p={"spec": {"suspend": false}}']
+        cluster.kubectl("patch", run.kind.lower(), run.object_name, "-n", "gemma", *lift)
+    wait_until("all machines", lambda: [len(placed(cluster, run)) for run in runs] == [2, 1])
+
+
+def end_ray_job(cluster, run, status):
+    """Ray says that the run's job has come to `status`; its submitter ends as its CLI does."""
     with RayDashboard(cluster) as dashboard:
         dashboard.serve("RUNNING")
         (submitter,) = wait_until(
             "the submitter",
-            lambda: cluster.pods(**{"batch.kubernetes.io/job-name": vision.object_name}),
+            lambda: cluster.pods(**{"batch.kubernetes.io/job-name": run.object_name}),
         )
         assert gpus(submitter) == 0
-        assert len(placed(cluster, vision)) == 2
-        dashboard.serve("SUCCEEDED")
+        assert len(placed(cluster, run)) == 2
+        dashboard.serve(status)
+        # `ray job logs --follow` ends with 0 however the job does.
         over = {"name": "ray-job-submitter", "state": {"terminated": {"exitCode": 0}}}
         image = {"image": "i", "imageID": "", "ready": False, "restartCount": 0}
         cluster.patch_status(
             submitter, {"phase": "Succeeded", "containerStatuses": [{**over, **image}]}
         )
-        wait_until("no GPU held", lambda: not cluster.gpu_pods())
+        before = cluster.get("rayjob", run.object_name)["status"]["rayClusterName"]
+        wait_until(
+            "that cluster's end",
+            lambda: before not in cluster.kubectl("get", "rayclusters", "-n", "gemma"),
+        )
+
+
+def test_a_finished_ray_run_lets_go_of_its_machines(cluster):
+    cluster.add_nodes(2, labels=RESERVED)
+    (vision,) = runs_of({"vision": VISION})
+    cluster.apply(*manifests(vision))
+    end_ray_job(cluster, vision, "SUCCEEDED")
+    wait_until("no GPU held", lambda: not cluster.gpu_pods())
     assert cluster.get("rayjob", vision.object_name)["status"]["jobStatus"] == "SUCCEEDED"
     assert "Succeeded" in cluster.status()
 
 
+def test_a_ray_job_that_stopped_itself_is_not_retried_and_a_failed_one_is(cluster):
+    cluster.add_nodes(2, labels=RESERVED)
+    (vision,) = runs_of({"vision": VISION})
+    cluster.apply(*manifests(vision))
+    end_ray_job(cluster, vision, "FAILED")
+    wait_until("two machines again", lambda: len(placed(cluster, vision)) == 2)
+    end_ray_job(cluster, vision, "STOPPED")
+    wait_until("no GPU held", lambda: not cluster.gpu_pods())
+    status = cluster.get("rayjob", vision.object_name)["status"]
+    assert (status["jobDeploymentStatus"], status["failed"]) == ("Complete", 1)
+    assert "Failed" in cluster.status()
+
+
 def test_a_ray_run_past_its_deadline_lets_go_of_its_machines(cluster):
     cluster.add_nodes(2, labels=RESERVED)
-    (vision,) = runs_of({"vision": {**VISION, "pending_hours": 0, "max_hours": 15 / 3600}})
+    (vision,) = runs_of({"vision": {**VISION, "pending_hours": 1, "max_hours": 2}})
     cluster.apply(*manifests(vision))
     wait_until("two machines", lambda: len(placed(cluster, vision)) == 2)
+    assert cluster.get("rayjob", vision.object_name)["spec"]["activeDeadlineSeconds"] == 3 * 3600
+    sooner = ["--type=merge", '-p={"spec": {"activeDeadlineSeconds": 1}}']
+    cluster.kubectl("patch", "rayjob", vision.object_name, "-n", "gemma", *sooner)
     wait_until("no GPU held", lambda: not cluster.gpu_pods())
     status = cluster.get("rayjob", vision.object_name)["status"]
     assert status["reason"] == "DeadlineExceeded"
