@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pulumi
 import pulumi_kubernetes as k8s
 
-from workloads import job, rayjob
+from workloads import job, raycluster, rayjob
 from workloads.pods import Fragment, PodArgs
 from workloads.run import Run
 
@@ -121,7 +121,7 @@ def deploy(
     summaries: dict[str, Summary] = {}
     for run in runs:
         if run.cluster and run.cluster not in shared:
-            body = rayjob.shared_cluster(run, args, around.namespace, around.image_key)
+            body = raycluster.shared_cluster(run, args, around.namespace, around.image_key)
             shared[run.cluster] = _ray_object(f"cluster-{run.cluster}", body, opts)
         tuning = FineTuning(run, around, shared.get(run.cluster or ""), opts)
         summaries[run.name] = tuning.summary

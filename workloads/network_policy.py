@@ -1,7 +1,7 @@
 """Network policy of the runs' namespace: its pods speak to each other and to Google, nobody in.
 
-Ray's dashboard and job server take commands without a password (rayjob.RAY_ENVIRONMENT), so this is
-what keeps others from them. Autopilot enforces it (Dataplane V2).
+Ray's dashboard and job server take commands without a password (raycluster.RAY_ENVIRONMENT), so
+this is what keeps others from them. Autopilot enforces it (Dataplane V2).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from infra.schema import Settings
-from workloads import job, plan, rayjob
+from workloads import job, plan, raycluster, rayjob
 from workloads.accelerators import ACCELERATORS
 from workloads.network_policy import spec
 from workloads.pods import PodArgs
@@ -71,7 +71,7 @@ def objects(keys: dict[str, Any], asked: dict[str, Any]) -> list[dict[str, Any]]
     else:
         found = [rayjob.manifest(run, ARGS, "gemma", "config: of the run\n", "image-key")]
         if run.cluster:
-            found.insert(0, rayjob.shared_cluster(run, ARGS, "gemma", "image-key"))
+            found.insert(0, raycluster.shared_cluster(run, ARGS, "gemma", "image-key"))
     return [body for body in found if body is not None]
 
 

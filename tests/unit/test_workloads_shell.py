@@ -15,7 +15,7 @@ import pytest
 
 from infra.schema import Settings
 from training.gemma3_vision.eviction import Eviction
-from workloads import plan, rayjob
+from workloads import plan, raycluster, rayjob
 from workloads.job import LAUNCH
 from workloads.pods import PodArgs
 from workloads.run import Run
@@ -57,7 +57,7 @@ def test_sigterm_reaches_the_trainer_and_its_checkpoint_is_waited_for(tmp_path):
 
 
 def pre_stop(tmp_path: Path) -> subprocess.Popen[bytes]:
-    script = rayjob.PRE_STOP.replace("/tmp/", f"{tmp_path}/")
+    script = raycluster.PRE_STOP.replace("/tmp/", f"{tmp_path}/")
     return subprocess.Popen(["/bin/bash", "-c", script])
 
 
@@ -149,4 +149,4 @@ def test_ray_version_is_the_images():
     locked = (Path(__file__).parents[2] / "requirements" / "training.txt").read_text()
     match = re.search(r"^ray\S*==(\S+)", locked, re.MULTILINE)
     assert match is not None
-    assert match[1] == rayjob.RAY_VERSION
+    assert match[1] == raycluster.RAY_VERSION

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from infra.schema import Settings
 from sandbox import Sandbox
-from workloads import job, plan, rayjob
+from workloads import job, plan, raycluster, rayjob
 from workloads.pods import PodArgs
 from workloads.run import Run
 
@@ -51,7 +51,7 @@ def manifests(run: Run) -> list[dict[str, Any]]:
         return [config, *(body for body in bodies if body)]
     found = [rayjob.manifest(run, ARGS, NAMESPACE, text, "image-key")]
     if run.cluster:
-        found.insert(0, rayjob.shared_cluster(run, ARGS, NAMESPACE, "image-key"))
+        found.insert(0, raycluster.shared_cluster(run, ARGS, NAMESPACE, "image-key"))
     return [config, *found]
 
 
