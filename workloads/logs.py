@@ -38,7 +38,8 @@ def follow(cluster: Cluster, wanted: str, *, to_the_end: bool = True) -> int:
         run = find(runs, wanted)
         if run is None:
             names = ", ".join(sorted({r.name for r in runs})) or "none"
-            print(f"No run {wanted!r} on the cluster; there are: {names}", file=sys.stderr)
+            missing = f"No run {wanted!r} on the cluster" if wanted else "Which? make logs RUN=NAME"
+            print(f"{missing}; there are: {names}", file=sys.stderr)
             return 2
         source = _source(run, snapshot)
         if source is not None and not to_the_end:

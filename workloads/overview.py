@@ -149,7 +149,7 @@ def _pods_phase(job: Body, pods: list[Body], snapshot: Snapshot, why: str) -> tu
     """Phase and reason of a run that is neither over nor queued, from its pods."""
     alive = [pod for pod in pods if _alive(pod)]
     for pod in alive:
-        if told := reasons.waiting_for_machine(pod, snapshot.events):
+        if told := reasons.waiting_for_machine(pod, snapshot.events, snapshot.pods):
             return WAITING, told
     for pod in alive:
         if told := reasons.not_starting(pod, snapshot.events):

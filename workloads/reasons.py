@@ -6,11 +6,13 @@ Reads what scheduler, autoscaler, kubelet and trainer say, and answers with what
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 
 from training.common.config import EXIT_CODE
 from workloads.client import Body, part, parts
 
+RESERVATION = "cloud.google.com/reservation-name"
 IMAGE = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
 # Reasons under which the autoscaler says that it tried and was refused.
 SCALE_UP_FAILED = {"FailedScaleUp", "NotTriggerScaleUp"}
@@ -18,8 +20,14 @@ QUOTA = re.compile(r"quota", re.IGNORECASE)
 STOCK_OUT = re.compile(r"out of resources|stockout|resource_pool_exhausted", re.IGNORECASE)
 
 
-def waiting_for_machine(pod: Body, events: Iterable[Body]) -> str | None:
-    """Why the scheduler has no node for a pod, or None when it has one."""
+def waiting_for_machine(pod: Body, events: Iterable[Body], pods: Iterable[Body]) -> str | None:
+    """Why the scheduler has no node for a pod, or None when it has one.
+
+    Args:
+        pod: the pod.
+        events: the namespace's events.
+        pods: the pods of all runs, one of which may hold what it waits for.
+    """
     spec: Body = pod["spec"]
     if spec.get("nodeName"):
         return None
@@ -29,14 +37,30 @@ def waiting_for_machine(pod: Body, events: Iterable[Body]) -> str | None:
     wanted = _wanted(spec)
     if told := _scale_up(pod, events, wanted):
         return told
-    message = str(condition.get("message", ""))
-    reservation = part(spec, "nodeSelector").get("cloud.google.com/reservation-name")
-    if reservation:
-        return (
-            f"no capacity in reservation {reservation}: {wanted} must become free there, or the "
-            f"reservation is not for this zone or project. ({message})"
-        )
-    return f"waiting for {wanted}. ({message})"
+    # What follows tells of pods that could be evicted, of which there are none.
+    message = str(condition.get("message", "")).split(" no new claims")[0].split(" preemption:")[0]
+    reservation = part(spec, "nodeSelector").get(RESERVATION)
+    if not reservation:
+        return f"waiting for {wanted}. ({message})"
+    told = f"no capacity in reservation {reservation} for {wanted}"
+    if holders := _holders(reservation, pods):
+        return f"{told}; of it {holders}. ({message})"
+    return f"{told}: it is used up, or not for this zone or project. ({message})"
+
+
+def _holders(reservation: str, pods: Iterable[Body]) -> str:
+    """The runs that have machines of a reservation, with their number."""
+    found = Counter(
+        str(labels.get("gemma.run/name") or labels.get("gemma.run/cluster"))
+        for pod in pods
+        if part(pod, "spec", "nodeSelector").get(RESERVATION) == reservation
+        and pod["spec"].get("nodeName")
+        and part(pod, "status").get("phase") not in ("Succeeded", "Failed")
+        for labels in [part(pod, "metadata", "labels")]
+    )
+    return ", ".join(
+        f"{name} holds {count} machine{'s' * (count > 1)}" for name, count in sorted(found.items())
+    )
 
 
 def _wanted(spec: Body) -> str:

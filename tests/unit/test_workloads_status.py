@@ -123,6 +123,18 @@ def test_why_there_is_no_machine(events, words):
         assert word in run.why
 
 
+def test_who_holds_the_reservation_is_said_without_the_schedulers_asides():
+    pending = {**PENDING, "message": f"{PENDING['message']} no new claims to deallocate, x: y."}
+    waiting = pod(**pending)
+    labels = {"gemma.run/name": "vision", "gemma.run/id": "b123456789"}
+    holders = [pod(f"h{n}", node=f"node-{n}", metadata={"labels": labels}) for n in range(2)]
+    holders[0]["status"]["phase"] = "Succeeded"
+    assert only(waiting, *holders).why == (
+        "no capacity in reservation r1 for a machine with 8 x nvidia-b200; of it vision holds "
+        f"1 machine. ({PENDING['message']})"
+    )
+
+
 @pytest.mark.parametrize(
     ("reason", "message", "words"),
     [
@@ -337,6 +349,8 @@ def test_logs_of_an_unknown_run_name_the_known_ones(capsys):
     cluster: Any = Cluster(Snapshot([job()]))
     assert logs.follow(cluster, "sqll") == 2
     assert "there are: sql" in capsys.readouterr().err
+    assert logs.follow(cluster, "") == 2
+    assert capsys.readouterr().err == "Which? make logs RUN=NAME; there are: sql\n"
 
 
 def test_logs_of_a_failed_run(capsys):
