@@ -29,16 +29,25 @@ RAY_ENVIRONMENT: Mapping[str, str] = {
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
 }
 
-# Raylet dies at SIGTERM, so the processes that can checkpoint are asked before: each has a file of
-# its id's name in TRAINING_FOLDER. One that was killed leaves its file, which must not hold GPUs.
-PRE_STOP = f"""\
+
+def pre_stop(seconds: int) -> str:
+    """The preStop hook of a worker, which asks for a checkpoint and waits `seconds` for it.
+
+    Raylet dies at SIGTERM, so the processes that can checkpoint are asked before: each has a file
+    of its id's name in TRAINING_FOLDER. One that was killed leaves its file, which must not hold
+    GPUs. Draining makes Ray Train count the loss as a preemption, not as a failure; it comes last,
+    since Ray Train waits for the end of the time that it names before it starts again.
+    """
+    return f"""\
 busy() {{
   for file in {TRAINING_FOLDER}/*; do kill -0 "${{file##*/}}" 2>/dev/null && return; done
   return 1
 }}
 busy || exit 0
 touch {STOP_FILE}
-for _ in $(seq {pods.STOP_SECONDS}); do busy || exit 0; sleep 1; done
+for _ in $(seq {seconds}); do busy || break; sleep 1; done
+exec ray drain-node --reason DRAIN_NODE_REASON_PREEMPTION --reason-message 'its pod is deleted' \\
+  --deadline-remaining-seconds 5
 """
 
 
@@ -81,6 +90,7 @@ def _head(run: Run, args: PodArgs, config_map: str | None, labels: Mapping[str, 
 def _workers(
     run: Run, args: PodArgs, config_map: str | None, labels: Mapping[str, str]
 ) -> Fragment:
+    hook = pre_stop(pods.SPOT_STOP_SECONDS if run.placement.evictable else pods.STOP_SECONDS)
     files = {"GEMMA_STOP_FILE": STOP_FILE, "GEMMA_TRAINING_FOLDER": TRAINING_FOLDER}
     container: Fragment = {
         "name": "ray-worker",
@@ -90,7 +100,7 @@ def _workers(
         "resources": pods.worker_resources(run.placement),
         "securityContext": pods.security_context(),
         "volumeMounts": pods.mounts(config_map is not None),
-        "lifecycle": {"preStop": {"exec": {"command": ["/bin/bash", "-c", PRE_STOP]}}},
+        "lifecycle": {"preStop": {"exec": {"command": ["/bin/bash", "-c", hook]}}},
     }
     spec = pods.pod_spec(
         args,

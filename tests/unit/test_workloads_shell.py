@@ -56,9 +56,15 @@ def test_sigterm_reaches_the_trainer_and_its_checkpoint_is_waited_for(tmp_path):
     assert (tmp_path / "checkpoint").exists()
 
 
-def pre_stop(tmp_path: Path) -> subprocess.Popen[bytes]:
-    script = raycluster.PRE_STOP.replace("/tmp/", f"{tmp_path}/")
-    return subprocess.Popen(["/bin/bash", "-c", script])
+def pre_stop(tmp_path: Path, seconds: int = 60) -> subprocess.Popen[bytes]:
+    """The hook of a worker, with a `ray` that notes what it is called with."""
+    script = raycluster.pre_stop(seconds).replace("/tmp/", f"{tmp_path}/")
+    program(
+        tmp_path / "ray",
+        f"import pathlib, sys; pathlib.Path('{tmp_path}/drained').write_text(' '.join(sys.argv))",
+    )
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    return subprocess.Popen(["/bin/bash", "-c", script], env=path)
 
 
 @pytest.fixture
@@ -77,6 +83,7 @@ def evictions(tmp_path, monkeypatch):
 def test_pre_stop_does_not_hold_up_an_idle_worker(tmp_path):
     assert pre_stop(tmp_path).wait(30) == 0
     assert not (tmp_path / "stop-requested").exists()
+    assert not (tmp_path / "drained").exists()
 
 
 def test_pre_stop_asks_the_ranks_to_stop_and_waits_for_the_last(tmp_path, evictions):
@@ -90,8 +97,18 @@ def test_pre_stop_asks_the_ranks_to_stop_and_waits_for_the_last(tmp_path, evicti
     first.end()
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(1.5)  # it looks once a second
+    assert not (tmp_path / "drained").exists()
     second.end()
     assert process.wait(30) == 0
+    assert "DRAIN_NODE_REASON_PREEMPTION" in (tmp_path / "drained").read_text()
+
+
+def test_pre_stop_drains_the_node_where_no_checkpoint_comes_in_time(tmp_path, evictions):
+    (rank, _), _ = evictions
+    rank.begin()
+    assert pre_stop(tmp_path, seconds=1).wait(30) == 0
+    assert rank.asked()
+    assert (tmp_path / "drained").exists()
 
 
 def test_a_rank_that_was_killed_holds_no_machine(tmp_path, evictions):
