@@ -7,14 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.workloads.simulation import (
-    GPUS,
-    RayDashboard,
-    gpus,
-    manifests,
-    runs_of,
-    wait_until,
-)
+from tests.engine.workloads.dashboard import RayDashboard
+from tests.engine.workloads.simulation import GPUS, gpus, manifests, runs_of, wait_until
 
 RESERVED = {
     "cloud.google.com/reservation-name": "r1",
