@@ -18,10 +18,9 @@ def table(services: Iterable[Json], pods: Iterable[Json]) -> str:
     it is headless or has a cluster address.
     """
     lines = ["127.0.0.1 localhost", f"{ADDRESS} {_names('kubernetes', 'default')}"]
-    placed = [pod for pod in pods if (pod.get("status") or {}).get("podIP")]
+    placed = [pod for pod in pods if _placed(pod.get("status") or {})]
     for pod in sorted(placed, key=lambda pod: str(pod["metadata"]["name"])):
-        if pod["status"].get("phase") in ("Pending", "Running"):
-            lines.append(f"{pod['status']['podIP']} {host_name(pod)}")
+        lines.append(f"{pod['status']['podIP']} {host_name(pod)}")
     for service in sorted(services, key=lambda service: str(service["metadata"]["name"])):
         meta, spec = service["metadata"], service.get("spec") or {}
         selector: dict[str, str] = spec.get("selector") or {}
@@ -53,9 +52,14 @@ def _names(name: str, namespace: str) -> str:
     return f"{full} {name}.{namespace}.svc {name}.{namespace} {name}"
 
 
+def _placed(status: Json) -> bool:
+    """An ended pod keeps its address in its status; no service leads to it, ready or not."""
+    return bool(status.get("podIP")) and status.get("phase") in ("Pending", "Running")
+
+
 def _ready(pod: Json) -> bool:
     status = pod["status"]
-    if pod["metadata"].get("deletionTimestamp") or status.get("phase") != "Running":
+    if pod["metadata"].get("deletionTimestamp"):
         return False
     conditions = status.get("conditions") or []
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

@@ -201,7 +201,11 @@ def test_pods_of_an_indexed_job_have_names_in_their_service():
         "metadata": {"name": "j", "namespace": "n"},
         "spec": {"selector": {"app": "x"}, "publishNotReadyAddresses": True},
     }
-    pods = [pod("j-0-abc", "10.77.1.1", False, hostname="j-0", subdomain="j")]
+    pods = [
+        pod(f"j-0-{name}", f"10.77.1.{number}", False, hostname="j-0", subdomain="j")
+        for number, name in enumerate(("abc", "ended-before"), start=1)
+    ]
+    pods[1]["status"]["phase"] = "Failed"
     found = addresses(hosts.table([service], pods))
     for name in ("j-0.j.n.svc.cluster.local", "j-0.j", "j-0"):
         assert found[name] == {"10.77.1.1"}
