@@ -21,16 +21,21 @@ CONTAINER = "trainer"
 PORT = 29500
 CONFIG_ERROR_FILE = "/tmp/config-error"
 
-# torchrun turns every exit code of a worker into 1, so the trainer leaves a file where it means 78.
-# SIGTERM reaches the shell alone: it passes it on and waits until the checkpoint is written.
+# First one process asks for all that the ranks will need: what the Hub or the bucket refuses is
+# told once. torchrun turns every exit code of a worker into 1, so the trainer leaves a file where
+# it means 78. SIGTERM reaches the shell alone: it passes it on and waits for the checkpoint.
 LAUNCH = f"""\
-"$@" &
-child=$!
+run() {{
+  "$@" &
+  child=$!
+  wait "$child"; code=$?
+  while kill -0 "$child" 2>/dev/null; do wait "$child"; code=$?; done
+  [ ! -e "$GEMMA_CONFIG_ERROR_FILE" ] || code={EXIT_CODE}
+  [ "$code" = 0 ] || exit "$code"
+}}
 trap 'kill -TERM "$child" 2>/dev/null' TERM INT
-wait "$child"; code=$?
-while kill -0 "$child" 2>/dev/null; do wait "$child"; code=$?; done
-[ ! -e "$GEMMA_CONFIG_ERROR_FILE" ] || exit {EXIT_CODE}
-exit "$code"
+run python -m "$0" --config {CONFIG_FILE} --check
+run "$@"
 """
 
 
@@ -41,8 +46,9 @@ def command(run: Run) -> list[str]:
         name = run.object_name
         launch += ["--machine_rank", "$(JOB_COMPLETION_INDEX)"]
         launch += ["--main_process_ip", f"{name}-0.{name}", "--main_process_port", str(PORT)]
-    launch += ["-m", TRAINERS[run.workload].module, "--config", CONFIG_FILE]
-    return ["/bin/bash", "-c", LAUNCH, "launch", *launch]
+    module = TRAINERS[run.workload].module
+    launch += ["-m", module, "--config", CONFIG_FILE]
+    return ["/bin/bash", "-c", LAUNCH, module, *launch]
 
 
 def _template(run: Run, args: PodArgs) -> Fragment:

@@ -1,7 +1,6 @@
 """A run's folder on this machine; the bucket gives the same through fake-gcs-server elsewhere."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -92,31 +91,3 @@ def test_a_folder_is_fetched_where_it_lies_and_a_missing_one_refused(tmp_path: P
         fetch(str(tmp_path / "no"), "main", "model")
     with pytest.raises(ConfigError, match="dataset_name"):
         check(str(tmp_path / "no"), "main", "dataset")
-
-
-def test_the_hubs_answers_become_messages_with_the_page_to_open(monkeypatch: pytest.MonkeyPatch):
-    import huggingface_hub
-    from huggingface_hub import errors
-
-    def answer(kind: Any, status: int) -> Any:
-        def refuse(*_: Any, **__: Any) -> None:
-            raise kind("no", response=SimpleNamespace(status_code=status, headers={}, request=None))
-
-        return refuse
-
-    for kind, status, text in (
-        (errors.GatedRepoError, 403, "licence.*https://huggingface.co/google/gemma-4-31B-it"),
-        (errors.RevisionNotFoundError, 404, "commits/main"),
-        (errors.RepositoryNotFoundError, 404, "not found"),
-        (errors.HfHubHTTPError, 401, "settings/tokens"),
-    ):
-        monkeypatch.setattr(huggingface_hub, "snapshot_download", answer(kind, status))
-        with pytest.raises(ConfigError, match=text):
-            fetch("google/gemma-4-31B-it", "main", "model")
-
-    def offline(*_: Any, **__: Any) -> None:
-        raise errors.LocalEntryNotFoundError("no")
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
-    with pytest.raises(RuntimeError, match="cannot be reached"):
-        fetch("google/gemma-4-31B-it", "main", "model")

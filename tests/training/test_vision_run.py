@@ -18,6 +18,7 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 from safetensors.torch import load_file
 
+from tests.training.hub import Hub
 from training.gemma3_vision import config, train
 from training.samples import products, vision_model
 
@@ -33,19 +34,29 @@ def samples(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
+def hub(tmp_path_factory):
+    """A Hub to push to; nothing is read from it."""
+    cache = tmp_path_factory.mktemp("hub")
+    with Hub() as server, pytest.MonkeyPatch.context() as patch:
+        server.use(patch, cache, "hf_writer")
+        yield server
+
+
+@pytest.fixture(scope="module")
+def cluster(hub, tmp_path_factory):
     import ray
     from ray import cloudpickle
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     root = Path(__file__).parents[2]
     variables = {
+        **hub.environment(tmp_path_factory.mktemp("hf"), "hf_writer"),
         "GEMMA_SCRATCH": str(tmp_path_factory.mktemp("scratch")),
-        "HF_HOME": str(tmp_path_factory.mktemp("hf")),
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(root),
     }
     ray.init(
+        "local",  # not one that somebody else has started on this machine
         num_cpus=4,
         include_dashboard=False,
         runtime_env={"env_vars": variables},
@@ -65,6 +76,7 @@ def settings(samples, output, workers=2, rows=None, **sections):
         "activation_checkpointing": False,
         "logging_steps": 1,
         "save_steps": 2,
+        "eval_steps": 3,
         "dataloader_num_workers": 0,
     }
     return config.resolve(
@@ -125,7 +137,8 @@ def dying(marker, step, rank):
 @pytest.fixture(scope="module")
 def uninterrupted(cluster, samples, tmp_path_factory):
     output = tmp_path_factory.mktemp("runs") / "whole"
-    assert train.drive(settings(samples, output, export={"merged": True})) == 0
+    asked = settings(samples, output, export={"merged": True}, sft={"hub_model_id": "jane/shop"})
+    assert train.drive(asked) == 0
     return output
 
 
@@ -147,6 +160,36 @@ def test_a_run_leaves_its_folder_complete(uninterrupted, samples, capfd):
     assert train.drive(settings(samples, uninterrupted)) == 0
     assert "already complete" in capfd.readouterr().err
     assert (uninterrupted / "result.json").stat().st_mtime_ns == before
+
+
+def test_the_curves_are_on_the_page_and_in_tensorboards_files(uninterrupted):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    lines = [json.loads(m) for m in (uninterrupted / "metrics.jsonl").read_text().splitlines()]
+    held_out = {m["step"]: m["eval_loss"] for m in lines if "eval_loss" in m}
+    evaluation = json.loads((uninterrupted / "evaluation.json").read_text())
+    assert [*held_out] == [0, 3, STEPS]
+    assert held_out[0] == pytest.approx(evaluation["base"]["held_out_loss"], abs=1e-3)
+    assert held_out[STEPS] == pytest.approx(evaluation["tuned"]["held_out_loss"], abs=1e-3)
+    events = EventAccumulator(str(uninterrupted / "tensorboard"))
+    events.Reload()
+    for tag, wanted in (("train/loss", losses(uninterrupted)), ("eval/loss", held_out)):
+        found = {event.step: event.value for event in events.Scalars(tag)}
+        assert found == pytest.approx(wanted, rel=1e-5)
+    page = (uninterrupted / "report.html").read_text()
+    assert page.count("<polyline") == 2
+    for step, loss in held_out.items():
+        assert f"held-out {loss:.4g} at step {step}" in page
+
+
+def test_the_adapter_is_on_the_hub_and_its_page_in_the_record(uninterrupted, hub):
+    pushed = hub.repositories["models/jane/shop"]
+    assert pushed.private
+    result = json.loads((uninterrupted / "result.json").read_text())
+    assert result["hub_page"] == f"{hub.address}/jane/shop"
+    for path in (uninterrupted / "adapter").iterdir():
+        if path.name != "README.md":  # its card names the base by the Hub's rules
+            assert pushed.files[path.name] == path.read_bytes(), path.name
 
 
 def test_the_merged_model_says_what_base_and_adapter_say(uninterrupted, samples):

@@ -19,12 +19,21 @@ from workloads import plan, raycluster, rayjob
 from workloads.job import LAUNCH
 from workloads.pods import PodArgs
 from workloads.run import Run
+from workloads.trainers import CONFIG_FILE
 
 
-def launch(tmp_path: Path, script: str) -> subprocess.Popen[bytes]:
+def launch(tmp_path: Path, script: str, check: str = "exit 0") -> subprocess.Popen[bytes]:
+    """The container's shell around `script`; `check` stands for the trainer with --check."""
+    stand_in = tmp_path / "bin" / "python"
+    stand_in.parent.mkdir()
+    stand_in.write_text(f'#!/bin/bash\necho "$@" > check-arguments\n{check}\n')
+    stand_in.chmod(0o755)
     return subprocess.Popen(
-        ["/bin/bash", "-c", LAUNCH, "launch", "/bin/bash", "-c", script],
-        env={"PATH": "/usr/bin:/bin", "GEMMA_CONFIG_ERROR_FILE": str(tmp_path / "error")},
+        ["/bin/bash", "-c", LAUNCH, "a.trainer", "/bin/bash", "-c", script],
+        env={
+            "PATH": f"{stand_in.parent}:/usr/bin:/bin",
+            "GEMMA_CONFIG_ERROR_FILE": str(tmp_path / "error"),
+        },
         cwd=tmp_path,
     )
 
@@ -43,6 +52,22 @@ def test_exit_code_of_the_trainer_is_the_containers(tmp_path, code):
 
 def test_a_config_error_is_told_apart_although_torchrun_hides_its_code(tmp_path):
     assert launch(tmp_path, "touch error; exit 1").wait(30) == 78
+
+
+@pytest.mark.parametrize("code", [1, 78])
+def test_no_rank_starts_where_the_check_fails(tmp_path, code):
+    assert launch(tmp_path, "touch started", check=f"exit {code}").wait(30) == code
+    assert not (tmp_path / "started").exists()
+    asked = (tmp_path / "check-arguments").read_text().split()
+    assert asked == ["-m", "a.trainer", "--config", CONFIG_FILE, "--check"]
+
+
+def test_sigterm_during_the_check_ends_the_container(tmp_path):
+    process = launch(tmp_path, "touch started", check="touch up; while :; do sleep 0.05; done")
+    wait_for(tmp_path / "up")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 143
+    assert not (tmp_path / "started").exists()
 
 
 def test_sigterm_reaches_the_trainer_and_its_checkpoint_is_waited_for(tmp_path):

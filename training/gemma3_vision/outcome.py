@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from training.common import record, report
+from training.common import hub, record, report
 from training.common.metrics import METRICS, Mirror, read_metrics, resume_metrics
 from training.common.storage import Folder
 from training.gemma3_vision import export
@@ -114,13 +114,16 @@ def verify(resolved: Mapping[str, Any], measured: Measured, scratch: Path) -> di
     return found
 
 
-def hand_over(config: Config, weights: Path, scratch: Path, processor: Any) -> None:
-    """The merged model and the push to the Hub, where the configuration asks for them."""
-    adapter = scratch / "adapter"
+def hand_over(config: Config, weights: Path, scratch: Path, processor: Any) -> str | None:
+    """Push to the Hub and merge, where the configuration asks for it; the Hub's page, if any."""
+    adapter, page = scratch / "adapter", None
+    if repository := config.sft.get("hub_model_id"):
+        text = f"Adapter of run {config.run.id}"
+        page = hub.push(adapter, repository, text, config.model.model_name_or_path)
+        print(f"pushed to {page}", file=sys.stderr, flush=True)
     if config.export.merged:
         export.save_merged(config, weights, adapter, scratch / "merged", processor)
-    if page := export.push(config, adapter):
-        print(f"pushed: {page}", file=sys.stderr, flush=True)
+    return page
 
 
 def publish(

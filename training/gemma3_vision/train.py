@@ -19,9 +19,10 @@ from typing import Any
 
 from training.common import record, sources
 from training.common.config import EXIT_CODE, ConfigError, refuse
+from training.common.hub_errors import UnreachableError
+from training.common.preflight import preflight
 from training.common.sections import dump_yaml, read_yaml
 from training.common.storage import Folder
-from training.gemma3_vision import export
 from training.gemma3_vision.config import Config, resolve, typed
 
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # TRL reports each run otherwise
@@ -32,10 +33,15 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the loader forks
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--config", required=True, help="YAML of this run, see config.yaml")
+    parser.add_argument("--check", action="store_true", help="end where the workers would start")
+    given = parser.parse_args()
     try:
-        code = drive(resolve({"run": {}, **read_yaml(parser.parse_args().config)}))
+        code = drive(resolve({"run": {}, **read_yaml(given.config)}), check=given.check)
     except ConfigError as error:
         code = refuse(error)
+    except UnreachableError as error:
+        print(error, file=sys.stderr, flush=True)
+        code = 1
     if code == EXIT_CODE:
         from training.gemma3_vision.failures import stop_own_job
 
@@ -43,18 +49,20 @@ def main() -> int:
     return code
 
 
-def drive(resolved: Mapping[str, Any]) -> int:
-    """Start the workers, wait for them, and say how it went (an exit code)."""
+def drive(resolved: Mapping[str, Any], *, check: bool = False) -> int:
+    """Start the workers, wait for them, and say how it went (an exit code).
+
+    With `check`, only ask for all that the workers will need.
+    """
     # --- config
     config = typed(resolved)
     folder = Folder(config.run.output_dir)
     if record.finished(folder):
         print(f"already complete: {folder.uri}", file=sys.stderr, flush=True)
         return 0
-    # Before any worker exists: what the Hub or the bucket would refuse later.
-    sources.check(config.model.model_name_or_path, config.model.model_revision, "model")
-    sources.check(config.data.dataset_name, config.data.dataset_revision, "dataset")
-    export.claim(config)
+    preflight(config)
+    if check:
+        return 0
     folder.write("config.yaml", dump_yaml(resolved))
 
     # --- distributed setup
@@ -69,7 +77,7 @@ def drive(resolved: Mapping[str, Any]) -> int:
     if not ray.is_initialized():
         workers = config.run.nodes * config.run.workers_per_node
         found = os.environ.get("RAY_ADDRESS")  # set by Ray for the driver of a submitted job
-        ray.init("auto") if found else ray.init(num_cpus=workers + 1)
+        ray.init("auto") if found else ray.init("local", num_cpus=workers + 1)
     mend_register(folder)
     gpu = config.run.device == "cuda"
     trainer = TorchTrainer(
@@ -156,7 +164,7 @@ def train(resolved: Mapping[str, Any]) -> None:
         model=base,
         args=args,
         train_dataset=split.train,
-        eval_dataset=split.held_out,  # read only where sft.eval_strategy asks for it
+        eval_dataset=split.held_out,
         processing_class=processor,
         peft_config=adapter,
         callbacks=[guard, MetricsCallback(scratch), saver],
@@ -167,6 +175,7 @@ def train(resolved: Mapping[str, Any]) -> None:
     trainer.remove_callback(PrinterCallback)  # MetricsCallback prints a line a step
     model.keep_full_precision(trainer.model)
     newest = checkpointing.restore(store, scratch / "resumed", rank, context.get_local_rank())
+    args.eval_on_start &= newest is None  # else this point of the curve is there already
     with outcome.followed(config, trainer, split, newest, scratch):
         trainer.train(resume_from_checkpoint=str(newest) if newest else None)
     trainer.accelerator.wait_for_everyone()
@@ -181,8 +190,9 @@ def train(resolved: Mapping[str, Any]) -> None:
     measured = evaluate.measure(tuned, processor, split.held_out, config, rank=rank, world=world)
     if rank == 0:
         outcome.verify(resolved, measured, scratch)
-        outcome.hand_over(config, weights, scratch, processor)
+        page = outcome.hand_over(config, weights, scratch, processor)
         facts = outcome.facts(trainer, split, weights, rows, time.monotonic() - began)
+        facts["hub_page"] = page
         outcome.publish(config, scratch, split, measured, facts)
     dist.barrier()
 

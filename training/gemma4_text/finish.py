@@ -26,18 +26,25 @@ PROBES = 4  # held-out rows whose losses the reloaded adapter must reproduce
 
 def publish(
     config: Config, tokenizer: Any, base: Path, repository: str | None, *, local: Path
-) -> None:
-    """Put the saved adapter where it lasts: the run's folder, and the Hub when asked to."""
+) -> str | None:
+    """Put the saved adapter where it lasts: the run's folder, and the Hub when asked to.
+
+    Returns:
+        The page on the Hub, or None.
+    """
     folder, adapter = Folder(config.run.output_dir), local / "adapter"
+    page = None
     tokenizer.save_pretrained(adapter)
     (adapter / "training_args.bin").unlink(missing_ok=True)  # a pickle, of no use to anyone
     folder.upload(adapter, "adapter")
     if repository:
-        address = hub.push(adapter, repository, f"Adapter of run {config.run.id}")
-        print(f"pushed to {address}", file=sys.stderr, flush=True)
+        text = f"Adapter of run {config.run.id}"
+        page = hub.push(adapter, repository, text, config.model.model_name_or_path)
+        print(f"pushed to {page}", file=sys.stderr, flush=True)
     if config.export.merged:
         layers = export.merge(base, adapter, folder, local / "merged")
         print(f"merged {layers} layers into {folder.uri}/merged", file=sys.stderr, flush=True)
+    return page
 
 
 def finish(

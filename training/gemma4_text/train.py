@@ -1,5 +1,6 @@
 """Fine-tune Gemma 4 for text-to-SQL with LoRA under FSDP2.
 
+    python -m training.gemma4_text.train --config run.yaml --check
     accelerate launch --config_file accelerate.yaml -m training.gemma4_text.train --config run.yaml
 
 The order is config, distributed setup, model, adapter, data, train, save, verify. A run whose
@@ -18,6 +19,8 @@ import uuid
 from typing import Any
 
 from training.common.config import ConfigError, refuse
+from training.common.hub_errors import UnreachableError
+from training.common.preflight import preflight
 from training.common.record import finished
 from training.common.storage import Folder
 from training.gemma4_text.config import Config, load
@@ -27,6 +30,7 @@ def main() -> int:
     """Read the configuration and run; see the module for the exit codes."""
     parser = argparse.ArgumentParser(description="Fine-tune Gemma 4 for text-to-SQL.")
     parser.add_argument("--config", required=True, help="YAML file of overrides and the run")
+    parser.add_argument("--check", action="store_true", help="end where the training would start")
     arguments = parser.parse_args()
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -36,12 +40,17 @@ def main() -> int:
         if finished(Folder(config.run.output_dir)):
             print(f"already complete: {config.run.output_dir}", file=sys.stderr)
             return 0
-        return run(config)
+        if arguments.check or "RANK" not in os.environ:  # the Job checks before its ranks start
+            preflight(config)
+        return 0 if arguments.check else run(config)
     except ConfigError as error:
         return refuse(error)
+    except UnreachableError as error:
+        print(error, file=sys.stderr, flush=True)
+        return 1
 
 
-def run(config: Config) -> int:  # noqa: PLR0912, PLR0915 - one story from top to bottom
+def run(config: Config) -> int:  # noqa: PLR0915 - one story from top to bottom
     """Train, save, evaluate, verify; the exit code."""
     import torch
     import torch.distributed as dist
@@ -49,7 +58,7 @@ def run(config: Config) -> int:  # noqa: PLR0912, PLR0915 - one story from top t
     from transformers import AutoTokenizer, PrinterCallback
     from trl.trainer.sft_config import SFTConfig
 
-    from training.common import hub, metrics, sources
+    from training.common import metrics, sources
     from training.common.checkpoints import Checkpoints
     from training.gemma4_text import data, finish, model
     from training.gemma4_text.trainer import TERMINATED, RunCallback, Stop, TextTrainer
@@ -66,7 +75,7 @@ def run(config: Config) -> int:  # noqa: PLR0912, PLR0915 - one story from top t
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(local / "tensorboard")
     settings = dict(config.sft)
     repository = settings.pop("hub_model_id", None)
-    private = settings.pop("hub_private_repo", None)
+    settings.pop("hub_private_repo", None)
     if world > 1:
         settings["fsdp"] = True
         settings["fsdp_config"] = {
@@ -105,8 +114,6 @@ def run(config: Config) -> int:  # noqa: PLR0912, PLR0915 - one story from top t
         attempt=attempt[0],
     )
     say(first, f"run {config.run.name} ({config.run.id}): {world} process(es) on {device}")
-    if first and repository:
-        hub.check_write(repository, private=private is not False)
     if first:
         resolved = {name: _plain(part) for name, part in vars(config).items()}
         folder.write("config.yaml", yaml.safe_dump(resolved, sort_keys=False))
@@ -198,8 +205,9 @@ def run(config: Config) -> int:  # noqa: PLR0912, PLR0915 - one story from top t
 
     # --- save
     trainer.save_model(str(local / "adapter"))
+    page = None
     if first:
-        finish.publish(config, tokenizer, source, repository, local=local)
+        page = finish.publish(config, tokenizer, source, repository, local=local)
 
     # --- verify
     facts = {
@@ -212,7 +220,7 @@ def run(config: Config) -> int:  # noqa: PLR0912, PLR0915 - one story from top t
         "data_fingerprint": data.fingerprint(split.train + split.held_out),
         "model_revision": config.model.model_revision,
         "dataset_revision": config.data.dataset_revision,
-        "hub_model_id": repository,
+        "hub_page": page,
     }
     return finish.finish(config, trainer, tokenizer, split, local=local, facts=facts, began=began)
 
