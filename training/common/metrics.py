@@ -81,6 +81,7 @@ class MetricsCallback(TrainerCallback):
         if "loss" in logs:
             print(self._progress(state, logs, now), file=sys.stderr, flush=True)
         elif "eval_loss" in logs:
+            self._last_time += logs.get("eval_runtime", 0.0)  # nothing was trained meanwhile
             text = (
                 f"step {state.global_step}/{state.max_steps}  held-out loss {logs['eval_loss']:.4f}"
             )

@@ -40,13 +40,20 @@ def load_base(config: Config, folder: Path, *, quantized: bool = True) -> Any:
     bits = wanted.get("load_in_4bit") or wanted.get("load_in_8bit")
     quantization = BitsAndBytesConfig(**wanted) if quantized and bits else None
     device = {"": "cpu"} if config.run.device == "cpu" else {"": torch.cuda.current_device()}
-    return AutoModelForImageTextToText.from_pretrained(
+    base = AutoModelForImageTextToText.from_pretrained(
         folder,
         dtype=getattr(torch, config.model.dtype),
         attn_implementation=config.model.attn_implementation,
         quantization_config=quantization,
         device_map=device,  # the whole model on each worker's own device, never `auto`
     )
+    module: Any
+    for module in base.modules():
+        # Where the CPU has AVX512-BF16, bitsandbytes 0.50 repacks a layer's weights at the first
+        # evaluation, for a product that has no gradient: training would go on and learn little.
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
+    return base
 
 
 def load_processor(folder: Path) -> Any:

@@ -89,6 +89,10 @@ class Throughput:
         answers = (inputs["labels"] != -100).sum()
         self._shapes.append((lengths, answers, pictures))
 
+    def leave_out(self, seconds: float) -> None:
+        """Time in which nothing was trained: an evaluation."""
+        self._since += seconds
+
     def read(self, world: int) -> dict[str, float]:
         """Numbers since the last call, for all workers (each does the same amount of work)."""
         seconds = max(time.monotonic() - self._since, 1e-9)
