@@ -1,4 +1,4 @@
-"""A checkpoint is complete or was never there, wherever a crash hits."""
+"""What a run's checkpoints hold, keep and wait for; crashes: test_common_crashes.py."""
 
 import json
 from pathlib import Path
@@ -31,53 +31,6 @@ def test_what_was_uploaded_comes_back(tmp_path: Path):
     assert found.step == 10
     for name, content in FILES.items():
         assert (tmp_path / "back" / name).read_bytes() == content + b"10"
-
-
-class Crash(BaseException):
-    """As SIGKILL: nothing may catch it."""
-
-
-class CrashingFolder(Folder):
-    """Dies at the n-th write or upload, before or in the middle of it."""
-
-    def __init__(self, uri: str, at: int, torn: bool) -> None:
-        super().__init__(uri)
-        self.left, self.torn = at, torn
-
-    def _maybe_die(self, path: str, data: bytes) -> None:
-        self.left -= 1
-        if self.left < 0:
-            if self.torn:  # a store that shows half an object, as GCS never does
-                super().write(path, data[: len(data) // 2])
-            raise Crash
-
-    def write(self, path: str, content: bytes | str) -> None:
-        data = content.encode() if isinstance(content, str) else content
-        self._maybe_die(path, data)
-        super().write(path, data)
-
-
-@pytest.mark.parametrize("torn", [False, True])
-@pytest.mark.parametrize("at", range(6))
-def test_a_crash_at_any_step_leaves_the_checkpoint_before_it(tmp_path: Path, at: int, torn: bool):
-    good = Checkpoints(Folder(tmp_path / "run"), keep=3)
-    good.upload(local(tmp_path, 10), 10)
-    dying = Checkpoints(Folder(tmp_path / "run"), keep=3)
-    dying.folder = CrashingFolder(str(tmp_path / "run" / "checkpoints"), at, torn)
-    writes = len(FILES) + 2  # the files, the part, the manifest
-    if at < writes:
-        with pytest.raises(Crash):
-            dying.upload(local(tmp_path, 20), 20)
-    else:
-        dying.upload(local(tmp_path, 20), 20)
-    found = good.restore(tmp_path / "back")
-    assert found is not None
-    assert found.step == (10 if at < writes else 20)
-    # The next process saves the same step again, over what is left, and completes it.
-    Checkpoints(Folder(tmp_path / "run"), keep=3).upload(local(tmp_path, 20), 20)
-    assert (again := good.restore(tmp_path / "again")) is not None
-    assert again.step == 20
-    assert (tmp_path / "again" / "rng_0.pth").read_bytes() == b"r20"
 
 
 def test_a_second_crash_while_resuming_changes_nothing(tmp_path: Path):
