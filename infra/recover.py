@@ -66,13 +66,14 @@ class Plan:
 
 def plan(exported: Mapping[str, Any]) -> Plan:
     """Sorts the unfinished operations of a state as `pulumi stack export` prints it."""
-    deployment = dict(exported["deployment"])
-    resources = list(deployment.get("resources") or [])
+    deployment: dict[str, Any] = dict(exported["deployment"])
+    resources: list[dict[str, Any]] = list(deployment.get("resources") or [])
+    pending: list[dict[str, Any]] = deployment.pop("pending_operations", None) or []
     done = Plan({**exported, "deployment": deployment}, [], [], [], [])
     known = {item["urn"] for item in resources}
-    for operation in deployment.pop("pending_operations", None) or []:
+    for operation in pending:
         resource: dict[str, Any] = operation["resource"]
-        urn, kind = resource["urn"], resource["type"]
+        urn, kind = str(resource["urn"]), str(resource["type"])
         if operation["type"] != "creating":
             done.unsure.extend([urn] if urn in known else [])
         elif kind in NAMED_BY_GOOGLE:
@@ -121,8 +122,8 @@ def recover(stack: str, pulumi: Callable[..., str]) -> int:
     if reads:
         targets = [part for urn in reads for part in ("--target", urn)]
         pulumi("refresh", "--yes", "--skip-preview", "--stack", stack, *targets)
-        after = json.loads(pulumi("stack", "export", "--stack", stack))["deployment"]
-        there = {item["urn"] for item in after.get("resources") or []}
+        after = plan(json.loads(pulumi("stack", "export", "--stack", stack))).state
+        there = {item["urn"] for item in after["deployment"]["resources"]}
         for urn in reads:
             print(f"{'taken over' if urn in there else 'does not exist'}: {_short(urn)}")
     for urn in work.again:
