@@ -65,6 +65,9 @@ def test_by_schema_no_table_is_on_both_sides(rows: list[data.Row]):
     assert sides[0]
     assert sides[1]
     assert not sides[0] & sides[1]
+    # An evaluation of some rows sees all schemas: they are not sorted by them.
+    few, tables = split.held_out[:30], sides[1]
+    assert {name for row in few for name in data.tables(row.schema)} == tables
 
 
 def test_the_split_follows_the_seed_alone(rows: list[data.Row]):
@@ -109,6 +112,15 @@ def test_the_prompt_ends_exactly_where_generation_starts(
         assert tokenizer.decode(encoded["input_ids"]) + "\n" == rendered
     assert trained == list(range(trained[0], len(encoded["input_ids"])))
     assert encoded["input_ids"].count(tokenizer.bos_token_id) == 1
+
+
+def test_a_model_without_a_usable_chat_template_is_refused(tokenizer: Any):
+    tokenizer.chat_template = None
+    with pytest.raises(ConfigError, match=r"(?s)model_name_or_path.*chat template"):
+        data.end_of_turn(tokenizer, config())
+    tokenizer.chat_template = "{{ messages[-1]['content'] }}"
+    with pytest.raises(ConfigError, match=r"ends an answer"):
+        data.end_of_turn(tokenizer, config())
 
 
 def test_rows_that_are_too_long_are_counted_or_stop_the_run(tokenizer: Any, rows: list[data.Row]):

@@ -63,10 +63,22 @@ def test_the_wrap_class_and_the_layers_are_found(tiny: Any):
         model.wrap_class(tiny, FsdpConfig(transformer_layer_cls_to_wrap="LlamaDecoderLayer"))
 
 
-def test_other_gemma_text_models_are_found_too_and_others_refused():
-    from transformers import Gemma3ForCausalLM, Gemma3TextConfig
+@pytest.mark.parametrize(
+    ("family", "layer"),
+    [
+        ("Gemma", "GemmaDecoderLayer"),
+        ("Gemma2", "Gemma2DecoderLayer"),
+        ("Gemma3", "Gemma3DecoderLayer"),
+        ("Gemma4", "Gemma4TextDecoderLayer"),
+    ],
+)
+def test_every_gemma_text_model_is_trained(family: str, layer: str):
+    import transformers
 
-    settings = Gemma3TextConfig(
+    kind = getattr(transformers, f"{family}TextConfig", None) or getattr(
+        transformers, f"{family}Config"
+    )
+    settings = kind(
         vocab_size=64,
         hidden_size=32,
         intermediate_size=64,
@@ -74,12 +86,24 @@ def test_other_gemma_text_models_are_found_too_and_others_refused():
         num_attention_heads=2,
         num_key_value_heads=1,
         head_dim=16,
+        pad_token_id=0,
     )
-    gemma3 = Gemma3ForCausalLM(settings)
-    assert model.wrap_class(gemma3, FsdpConfig()) == "Gemma3DecoderLayer"
-    assert model.lora_config(gemma3, {"target_modules": ENDS})
+    found = transformers.AutoModelForCausalLM.from_config(settings)
+    assert model.wrap_class(found, FsdpConfig()) == layer
+    adapters = {
+        n for n, _ in adapted(found).named_parameters() if n.endswith("lora_A.default.weight")
+    }
+    assert len(adapters) == 2 * len(ENDS)
+
+
+def test_models_that_are_not_supported_are_refused_by_name(tmp_path: Path):
+    import transformers
+
     with pytest.raises(ConfigError, match="a Gemma text model"):
         model.decoder_layers(nn.Sequential(nn.Linear(2, 2)))
+    transformers.ViTConfig().save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match=r"(?s)model_name_or_path.*ViTConfig"):
+        model.load(tmp_path, ModelConfig(str(tmp_path)), weights=False)
 
 
 def test_adapters_go_to_the_language_model_and_wrong_names_are_refused(tiny: Any):

@@ -5,10 +5,12 @@ FSDP on CPUs comes from the sandbox's sitecustomize; the trainer's code is the p
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,14 +60,18 @@ Launch = Callable[..., Run]
 
 @pytest.fixture(scope="session")
 def launch(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Launch:
-    """Start the trainer in a folder of its own; `stop_at` sends SIGTERM after that step's line."""
+    """Start the trainer in a folder of its own.
+
+    `disturb` is how a line begins and the signal that is then sent: SIGTERM to the launcher, as
+    Kubernetes does, SIGKILL to all processes, as a lost machine does.
+    """
 
     def start(
         name: str,
         processes: int,
         *,
         nodes: int = 1,
-        stop_at: int | None = None,
+        disturb: tuple[str, signal.Signals] | None = None,
         **changes: dict[str, Any],
     ) -> Run:
         place = tmp_path_factory.getbasetemp() / f"run-{name}"
@@ -128,6 +134,7 @@ def launch(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Launch:
                 stdout=subprocess.PIPE if node == 0 else subprocess.DEVNULL,
                 stderr=subprocess.STDOUT,
                 text=True,
+                start_new_session=True,
             )
             for node in range(nodes)
         ]
@@ -136,9 +143,13 @@ def launch(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Launch:
         assert process.stdout is not None
         for line in process.stdout:
             said.append(line)
-            if stop_at is not None and line.startswith(f"step {stop_at}/"):
-                process.send_signal(signal.SIGTERM)
-                stop_at = None
+            if disturb is not None and line.startswith(disturb[0]):
+                if disturb[1] == signal.SIGKILL:
+                    time.sleep(random.random() / 2)  # a checkpoint takes about that long
+                    os.killpg(process.pid, signal.SIGKILL)
+                else:
+                    process.send_signal(disturb[1])
+                disturb = None
         codes = [machine.wait() for machine in machines]
         return Run(max(codes, key=abs), "".join(said), place / "out")
 
@@ -178,9 +189,16 @@ def test_a_run_leaves_all_that_is_promised(sharded: Run, samples: Path):
     assert kept == {"step-000002", "step-000004", "step-000005"}
 
 
-def test_two_sharded_processes_train_what_one_process_trains(sharded: Run, launch: Launch):
-    alone = launch("alone", 1)
+def test_two_sharded_processes_train_what_one_process_trains(
+    sharded: Run, launch: Launch, samples: Path
+):
+    base = f"file://{samples / 'model'}"  # read as a bucket's folder is
+    alone = launch("alone", 1, model={"model_name_or_path": base})
     assert alone.code == 0, alone.said[-4000:]
+    saved = json.loads((alone.folder / "adapter" / "adapter_config.json").read_text())
+    assert saved["base_model_name_or_path"] == base  # not the pod's copy of it
+    for noise in ("Could not find a config file", "gemm_4bit_forward"):
+        assert noise not in alone.said
     assert alone.losses() == pytest.approx(sharded.losses(), abs=1e-4)
     one, two = adapter(alone), adapter(sharded)
     assert one.keys() == two.keys()
@@ -190,15 +208,23 @@ def test_two_sharded_processes_train_what_one_process_trains(sharded: Run, launc
     assert figures[0] == pytest.approx(figures[1], abs=1e-3)
 
 
-def test_a_stopped_run_goes_on_as_if_it_had_never_stopped(sharded: Run, launch: Launch):
+def test_a_run_that_is_stopped_and_killed_ends_as_if_it_never_had_been(
+    sharded: Run, launch: Launch
+):
     changes = {"fsdp": {"state_dict_type": "SHARDED_STATE_DICT"}}
-    stopped = launch("stopped", 2, stop_at=3, **changes)
+    step = random.randint(1, STEPS - 3)
+    stopped = launch("stopped", 2, disturb=(f"step {step}/", signal.SIGTERM), **changes)
     assert stopped.code != 0
     assert not (stopped.folder / "result.json").exists()
     assert "checkpoint complete" in stopped.said, stopped.said[-4000:]
+    # Lost while it resumes, then while it saves: neither leaves anything that stands in the way.
+    for moment in ("resuming from", f"step {STEPS}/"):
+        lost = launch("stopped", 2, disturb=(moment, signal.SIGKILL), **changes)
+        assert lost.code == -signal.SIGKILL, lost.said[-4000:]
+        assert "resuming from" in lost.said
     resumed = launch("stopped", 2, **changes)
     assert resumed.code == 0, resumed.said[-4000:]
-    assert "resuming" in resumed.said
+    assert "resuming from" in resumed.said
     assert resumed.losses() == pytest.approx(sharded.losses(), abs=1e-6)
     for name, tensor in adapter(resumed).items():
         assert (tensor - adapter(sharded)[name]).abs().max() < 1e-5, name
@@ -260,6 +286,44 @@ def test_the_adapter_is_whole_and_on_the_language_model_only(sharded: Run, sampl
     assert {name: tuple(tensor.shape) for name, tensor in saved.items()} == wanted
     moved = [name for name, tensor in saved.items() if "lora_B" in name and tensor.abs().max() > 0]
     assert len(moved) == len(wanted) / 2  # lora_B starts at zero
+
+
+# Where vLLM has the linear layers of Gemma 4's language model, and which of a checkpoint's layers
+# it joins in each: Gemma4ForConditionalGeneration in vllm/model_executor/models/gemma4_mm.py and
+# gemma4.py. An adapter under any other name is loaded and changes nothing (vllm#34186, #41754).
+VLLM_PREFIX = {"model.language_model.": "language_model.model."}
+VLLM_LAYERS = {
+    "self_attn.qkv_proj": ("q_proj", "k_proj", "v_proj"),
+    "self_attn.o_proj": ("o_proj",),
+    "mlp.gate_up_proj": ("gate_proj", "up_proj"),
+    "mlp.down_proj": ("down_proj",),
+}
+
+
+def test_vllm_finds_a_layer_for_every_tensor_of_the_adapter(sharded: Run):
+    served = {
+        f"language_model.model.layers.{index}.{joined.rsplit('.', 1)[0]}.{part}"
+        for index in range(2)
+        for joined, parts in VLLM_LAYERS.items()
+        for part in parts
+    }
+    (old, new), *_ = VLLM_PREFIX.items()
+    found: set[str] = set()
+    for name in adapter(sharded):
+        path, side, kind = name.removeprefix("base_model.model.").rsplit(".", 2)
+        assert (side, kind) in (("lora_A", "weight"), ("lora_B", "weight"))
+        assert path.startswith(old)
+        found.add(path.replace(old, new, 1))
+    assert found <= served
+    # The second layer is a global one, whose keys serve as values: it has no v_proj of its own.
+    assert served - found == {"language_model.model.layers.1.self_attn.v_proj"}
+    settings = json.loads((sharded.folder / "adapter" / "adapter_config.json").read_text())
+    refused = {
+        "bias": "none",
+        "use_dora": False,
+        "modules_to_save": None,
+    }  # vllm/lora/peft_helper.py
+    assert {key: settings[key] for key in refused} == refused
 
 
 def test_tokens_are_counted_as_the_data_has_them(sharded: Run, samples: Path):

@@ -1,10 +1,12 @@
 """The sample text-to-SQL rows against SQLite's own answers."""
 
+import json
 import sqlite3
+from pathlib import Path
 
 import pytest
 
-from training.samples.text_to_sql import COLUMNS, rows
+from training.samples.text_to_sql import COLUMNS, rows, write
 
 ROWS = list(rows())
 
@@ -35,7 +37,18 @@ def test_every_gold_runs_and_most_give_rows():
 
 def test_the_rows_do_not_depend_on_the_process():
     assert list(rows()) == ROWS
-    assert list(rows(seed=1)) != ROWS
+
+
+def test_a_further_seed_asks_about_other_values_of_the_same_tables(tmp_path: Path):
+    more = [json.loads(line) for line in write(tmp_path, seeds=2).read_text().splitlines()]
+    assert more[: len(ROWS)] == ROWS
+    other = more[len(ROWS) :]
+    assert len(other) == len(ROWS)
+    for one, two in zip(ROWS, other, strict=True):
+        created = [row["sql_context"].split(" INSERT")[0] for row in (one, two)]
+        assert created[0] == created[1]
+        answer(two)
+    assert sum(one != two for one, two in zip(ROWS, other, strict=True)) > 0.9 * len(ROWS)
 
 
 @pytest.mark.parametrize("row", [r for r in ROWS if "ORDER BY" in r["sql"]][::7])

@@ -8,13 +8,11 @@ Model FLOPs of a LoRA step (not 6 N: frozen weights have no gradient of their ow
 Recomputed activations do not count. Padding does not count.
 """
 
-import resource
 import time
 from collections.abc import Mapping
 from typing import Any
 
-# Dense bf16 tensor-core FLOP/s, NVIDIA's data sheets; a 4-bit weight is multiplied in bf16.
-PEAK = {"B200": 2.25e15, "H200": 989e12, "H100": 989e12, "A100": 312e12, "L4": 121e12}
+from training.common.device import memory_gib, peak_flops
 
 
 def step_flops(config: Any, lengths: list[int], answers: int, pictures: int) -> float:
@@ -48,25 +46,6 @@ def step_flops(config: Any, lengths: list[int], answers: int, pictures: int) -> 
         tower += 2.0 * inner * width * getattr(config, "mm_tokens_per_image", 256)
         total += tower * pictures
     return total
-
-
-def peak_flops() -> float | None:
-    """Peak of this worker's GPU, None where it is unknown."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return None
-    name = torch.cuda.get_device_name()
-    return next((value for key, value in PEAK.items() if key in name), None)
-
-
-def memory_gib() -> float:
-    """Highest use so far: the GPU's allocated memory, or this process's resident memory."""
-    import torch
-
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated() / 2**30
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # Linux counts in KiB
 
 
 class Throughput:

@@ -109,6 +109,7 @@ def split(rows: Sequence[Row], data: DataConfig) -> Split:
             train += [unique[i] for i in members]
     dropped["of a held-out group"] = cut
     random.Random(data.seed + 1).shuffle(train)
+    random.Random(data.seed + 2).shuffle(held_out)  # evaluation.rows takes the first: of all groups
     if len(train) < data.train_rows or len(held_out) < data.held_out_rows:
         total = len(held_out) + len(train)
         allowed = f"with {data.held_out_rows} held out, at most {len(train)} ({total} usable rows)"
@@ -177,7 +178,18 @@ def prompt_ids(tokenizer: Any, row: Row, data: DataConfig) -> list[int]:
 
 
 def end_of_turn(tokenizer: Any, data: DataConfig) -> int:
-    """Id of the token with which the template ends an answer, and generation stops."""
+    """Id of the token with which the template ends an answer, and generation stops.
+
+    Raises:
+        ConfigError: the tokenizer has no chat template, or one that puts nothing after an answer.
+    """
+    key = "trainer.model.model_name_or_path"
+    if not tokenizer.chat_template:
+        allowed = (
+            "a model whose tokenizer has a chat template, as instruction-tuned ones have (`-it`); "
+            "a folder gets one by a file chat_template.jinja"
+        )
+        raise ConfigError([Problem(key, tokenizer.name_or_path, allowed)])
     mark = "ANSWER"
     row = Row("q", "s", mark)
     rendered = tokenizer.apply_chat_template(
@@ -185,7 +197,8 @@ def end_of_turn(tokenizer: Any, data: DataConfig) -> int:
     )
     ids = tokenizer(rendered.rsplit(mark, 1)[1], add_special_tokens=False)["input_ids"]
     if not ids:
-        raise ValueError("the chat template puts nothing after an answer: nothing would end it")
+        allowed = "a model whose chat template ends an answer with a token of its own"
+        raise ConfigError([Problem(key, tokenizer.name_or_path, allowed)])
     return ids[0]
 
 

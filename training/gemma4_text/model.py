@@ -29,6 +29,9 @@ def load(folder: Path, model: ModelConfig, *, weights: bool) -> Any:
         folder: local folder of the checkpoint.
         model: dtype and attention.
         weights: whether this rank reads them.
+
+    Raises:
+        ConfigError: no model for text, or an attention that it does not have.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -42,12 +45,19 @@ def load(folder: Path, model: ModelConfig, *, weights: bool) -> Any:
             with torch.device("meta"):
                 loaded = AutoModelForCausalLM.from_config(config, **options)
     except ValueError as error:
-        if "attn_implementation" not in str(error) and "attention" not in str(error).lower():
+        said = str(error)
+        if "Unrecognized" in said or "does not recognize this architecture" in said:
+            key, value = "trainer.model.model_name_or_path", model.model_name_or_path
+            allowed = f"a Gemma text model ({said.splitlines()[0]})"
+        elif "attn_implementation" in said or "attention" in said.lower():
+            key, value, allowed = (
+                "trainer.model.attn_implementation",
+                model.attn_implementation,
+                said,
+            )
+        else:
             raise
-        problem = Problem(
-            "trainer.model.attn_implementation", model.attn_implementation, f"{error}"
-        )
-        raise ConfigError([problem]) from error
+        raise ConfigError([Problem(key, value, allowed)]) from error
     loaded.config.use_cache = False
     return loaded
 

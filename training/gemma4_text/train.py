@@ -18,6 +18,7 @@ import time
 import uuid
 from typing import Any
 
+from training.common import quiet
 from training.common.config import ConfigError, refuse
 from training.common.hub_errors import UnreachableError
 from training.common.preflight import preflight
@@ -34,6 +35,7 @@ def main() -> int:
     arguments = parser.parse_args()
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    quiet.libraries()
     try:
         # --- config
         config = load(arguments.config)
@@ -181,12 +183,10 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story from top to bottom
         processing_class=tokenizer,
         peft_config=adapter,
         callbacks=[runner, metrics.MetricsCallback(local)],
+        base=(config.model.model_name_or_path, config.model.model_revision),
     )
     trainer.remove_callback(PrinterCallback)  # MetricsCallback prints
     peft: Any = trainer.model
-    for lora in peft.peft_config.values():  # not the scratch folder, which dies with the pod
-        lora.base_model_name_or_path = config.model.model_name_or_path
-        lora.revision = config.model.model_revision
     if world > 1:
         plugin: Any = trainer.accelerator.state.fsdp_plugin
         plugin.transformer_cls_names_to_wrap = [wrapped]

@@ -6,28 +6,38 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from peft import LoraConfig
 from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl.trainer.sft_trainer import SFTTrainer
 
 from training.common.checkpoints import Checkpoints
+from training.common.device import memory_gib, peak_flops
+from training.gemma4_text.work import Work
 
 TERMINATED = 143  # 128 + SIGTERM: the Job starts the pod again
 
 
 class TextTrainer(SFTTrainer):
-    """SFTTrainer that saves only the adapter, gathered from all shards, and counts tokens."""
+    """SFTTrainer that saves only the adapter, gathered from all shards, and counts its work.
 
-    _counted: torch.Tensor | None = None
+    Args:
+        base: name and revision of the base model, as the saved adapter says them.
+    """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, base: tuple[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.base = base
+        self.work = Work.of(self.model)
+        self._counted = torch.zeros(4, dtype=torch.float64)
+        self._since = time.monotonic()
         # Gemma's multimodal classes say False (of their own loss, which is not used here), and each
         # micro-batch would weigh the same, however many tokens it trains. With True the loss is
         # divided by the trained tokens of the global batch, whatever its packing, accumulation or
@@ -42,7 +52,13 @@ class TextTrainer(SFTTrainer):
         """
         state = gather_trainable(self.model)
         if self.args.should_save:
-            self._save(output_dir or self.args.output_dir, state_dict=state)
+            folder = str(output_dir or self.args.output_dir)
+            self._save(folder, state_dict=state)
+            # Only now: with a name that is no local folder PEFT asks the Hub at each save whether
+            # the vocabulary has grown, and warns when it gets no answer.
+            saved = LoraConfig.from_pretrained(folder)
+            saved.base_model_name_or_path, saved.revision = self.base
+            saved.save_pretrained(folder)
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         """Nothing, once all steps are done.
@@ -56,39 +72,53 @@ class TextTrainer(SFTTrainer):
             super()._run_epoch(*args, **kwargs)
 
     def training_step(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """One micro-batch; its tokens are added to the counts."""
-        counted = count(inputs).to(self.accelerator.device)
-        self._counted = counted if self._counted is None else self._counted + counted
+        """One micro-batch; what is in it is added to the counts."""
+        self._since = self._since or time.monotonic()
+        lengths, padding, trained = count(inputs)
+        flops = self.work.step(lengths, trained)
+        self._counted += torch.tensor([sum(lengths), padding, trained, flops], dtype=torch.float64)
         return super().training_step(model, inputs, *args, **kwargs)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log; since the last training log: `tokens` (real), `padding`, `trained_tokens`."""
-        if "loss" in logs and self._counted is not None:
-            total = self._counted.clone()
+        """Log; with a loss, also what all ranks did since the last one.
+
+        `tokens` (real), `padding` and `trained_tokens`; `model_tflops` a second and process, `mfu`
+        as a share of the GPU's peak where that is known, and `memory_gib` of this process.
+        """
+        if "loss" in logs:
+            # float64 on GPUs as well: FLOPs have more digits than float32.
+            total = self._counted.to(self.accelerator.device)
             if dist.is_initialized():
                 dist.all_reduce(total)
+            *tokens, flops = total.tolist()
             names = ("tokens", "padding", "trained_tokens")
-            logs.update(dict(zip(names, (int(v) for v in total.tolist()), strict=True)))
-            self._counted = None
+            logs.update(dict(zip(names, map(int, tokens), strict=True)))
+            now = time.monotonic()
+            rate = flops / self.args.world_size / max(now - (self._since or now), 1e-9)
+            logs["model_tflops"] = round(rate / 1e12, 6)
+            if peak := peak_flops():
+                logs["mfu"] = round(rate / peak, 4)
+            logs["memory_gib"] = round(memory_gib(), 3)
+            self._counted.zero_()
+            self._since = now
         super().log(logs, start_time)
 
 
-def count(inputs: dict[str, Any]) -> torch.Tensor:
-    """(real tokens, padding, trained tokens) of one micro-batch, int64.
+def count(inputs: dict[str, Any]) -> tuple[list[int], int, int]:
+    """(lengths of the documents, padding, trained tokens) of one micro-batch.
 
     A token is trained when it is predicted from the one before it in the same document.
     """
     labels, size = inputs["labels"], inputs["input_ids"].numel()
     if "attention_mask" in inputs:
-        real = int(inputs["attention_mask"].sum())
+        lengths = inputs["attention_mask"].sum(dim=1).tolist()
     else:
-        # Packed: padding repeats position 0 at the end of the row.
-        positions = inputs["position_ids"]
-        starts = (positions == 0).flatten()
-        tail = int(starts.flip(0).long().cumprod(0).sum())
-        real = size - max(0, tail - 1 if tail and size > tail else tail)
+        # Packed: a document starts at position 0. One of a single token is none, but padding.
+        starts = (inputs["position_ids"].flatten() == 0).nonzero().flatten().tolist()
+        ends = [*starts[1:], size]
+        lengths = [end - start for start, end in zip(starts, ends, strict=True) if end > start + 1]
     trained = int((labels[:, 1:] != -100).sum())
-    return torch.tensor([real, size - real, trained], dtype=torch.int64)
+    return lengths, size - sum(lengths), trained
 
 
 def gather_trainable(model: Any) -> dict[str, torch.Tensor]:

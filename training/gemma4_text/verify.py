@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from training.common import quiet
+
 TOLERANCE = {"float32": 1e-3, "bfloat16": 3e-2, "float16": 3e-2}  # of a loss in nats, relative
 
 
@@ -71,5 +73,6 @@ def _adapter_tensors(model: Any) -> int:
 
 
 if __name__ == "__main__":
+    quiet.libraries()
     asked = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     print(json.dumps(measure(asked)))

@@ -1,9 +1,10 @@
 """Sample text-to-SQL rows in the columns of the tutorial's data set, made by this script.
 
-    python -m training.samples.text_to_sql OUT        # writes OUT/train.jsonl
+    python -m training.samples.text_to_sql OUT [SEEDS]       # writes OUT/train.jsonl
 
 Twenty domains (domains.py), twenty-two kinds of question each: filters, aggregates, groups,
-order, joins, subqueries, and one change of the data. Every gold query runs in SQLite.
+order, joins, subqueries, and one change of the data. Every gold query runs in SQLite. Each further
+seed asks the same kinds of question of the same tables about other values.
 """
 
 from __future__ import annotations
@@ -170,11 +171,12 @@ def rows(seed: int = 0) -> Iterator[dict[str, str]]:
             yield dict(zip(COLUMNS, (question, context, sql), strict=True))
 
 
-def write(folder: Path, seed: int = 0) -> Path:
-    """Write `folder/train.jsonl` and return it."""
+def write(folder: Path, seeds: int = 1) -> Path:
+    """Write the rows of the first `seeds` seeds to `folder/train.jsonl` and return it."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "train.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows(seed)), encoding="utf-8")
+    lines = [json.dumps(row) + "\n" for seed in range(seeds) for row in rows(seed)]
+    path.write_text("".join(lines), encoding="utf-8")
     return path
 
 
@@ -189,4 +191,4 @@ def _literal(value: object) -> str:
 
 
 if __name__ == "__main__":
-    print(write(Path(sys.argv[1])))
+    print(write(Path(sys.argv[1]), *map(int, sys.argv[2:])))
