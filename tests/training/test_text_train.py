@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 
@@ -134,7 +135,6 @@ def launch(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Launch:
                 stdout=subprocess.PIPE if node == 0 else subprocess.DEVNULL,
                 stderr=subprocess.STDOUT,
                 text=True,
-                start_new_session=True,
             )
             for node in range(nodes)
         ]
@@ -146,7 +146,9 @@ def launch(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Launch:
             if disturb is not None and line.startswith(disturb[0]):
                 if disturb[1] == signal.SIGKILL:
                     time.sleep(random.random() / 2)  # a checkpoint takes about that long
-                    os.killpg(process.pid, signal.SIGKILL)
+                    launcher = psutil.Process(process.pid)
+                    for one in [launcher, *launcher.children(recursive=True)]:
+                        one.kill()
                 else:
                     process.send_signal(disturb[1])
                 disturb = None
