@@ -22,7 +22,7 @@ Fragment = dict[str, Any]
 USER = 1000
 GRACE_SECONDS = 600  # also Autopilot's longest; Spot machines give 25 s whatever is asked
 STOP_SECONDS = 540  # for the last checkpoint; the rest of the grace is for leaving
-SPOT_STOP_SECONDS = 18
+SPOT_STOP_SECONDS = 12
 SCRATCH = "/scratch"
 
 

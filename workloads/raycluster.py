@@ -35,8 +35,9 @@ def pre_stop(seconds: int) -> str:
 
     Raylet dies at SIGTERM, so the processes that can checkpoint are asked before: each has a file
     of its id's name in TRAINING_FOLDER. One that was killed leaves its file, which must not hold
-    GPUs. Draining makes Ray Train count the loss as a preemption, not as a failure; it comes last,
-    since Ray Train waits for the end of the time that it names before it starts again.
+    GPUs. Then the node is drained, so that Ray Train counts its loss as a preemption and not as a
+    failure. It starts anew at the end of the time that the drain names, so that is short; it looks
+    every 5 s, and must find the node still alive: one that SIGTERM has ended is a failure to it.
     """
     return f"""\
 busy() {{
@@ -46,8 +47,8 @@ busy() {{
 busy || exit 0
 touch {STOP_FILE}
 for _ in $(seq {seconds}); do busy || break; sleep 1; done
-exec ray drain-node --reason DRAIN_NODE_REASON_PREEMPTION --reason-message 'its pod is deleted' \\
-  --deadline-remaining-seconds 5
+ray drain-node --reason DRAIN_NODE_REASON_PREEMPTION --reason-message 'its pod is deleted' \\
+  --deadline-remaining-seconds 1 && sleep 8
 """
 
 
