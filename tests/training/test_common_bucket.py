@@ -1,61 +1,25 @@
 """The run's folder on a real Cloud Storage API (fake-gcs-server), by unchanged code."""
 
-import shutil
-import socket
-import subprocess
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import tools
+from tests.training.faults import FaultyBucket, needs_bucket
 from training.common.checkpoints import Checkpoints
 from training.common.config import ConfigError
 from training.common.sources import check, fetch
 from training.common.storage import Folder
 
-BINARY = shutil.which("fake-gcs-server", path=str(tools.bin_dir())) or shutil.which(
-    "fake-gcs-server"
-)
-pytestmark = pytest.mark.skipif(BINARY is None, reason="fake-gcs-server is absent: `make tools`")
+pytestmark = needs_bucket
 
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[str]:
     """Address of an empty bucket on a server of this module's own."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        host = f"127.0.0.1:{probe.getsockname()[1]}"
-    command = [str(BINARY), "-scheme", "http", "-backend", "memory", "-port", host.split(":")[1]]
-    command += ["-public-host", host, "-external-url", f"http://{host}"]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("STORAGE_EMULATOR_HOST", f"http://{host}")
-            # Else gcsfs first asks by gRPC what kind of bucket it is, and waits a minute.
-            patch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
-            _make(f"http://{host}/storage/v1/b")
-            yield "gs://bucket"
-    finally:
-        server.kill()
-        server.wait()
-
-
-def _make(address: str) -> None:
-    request = urllib.request.Request(
-        address, b'{"name": "bucket"}', {"Content-Type": "application/json"}
-    )
-    for _ in range(200):
-        try:
-            urllib.request.urlopen(request).close()
-        except (urllib.error.URLError, ConnectionError):
-            time.sleep(0.1)
-        else:
-            return
-    raise RuntimeError("fake-gcs-server did not start")
+    with FaultyBucket() as server, pytest.MonkeyPatch.context() as patch:
+        server.use(patch)
+        yield "gs://bucket"
 
 
 def test_a_bucket_gives_what_a_folder_gives(bucket: str, tmp_path: Path):

@@ -3,9 +3,12 @@
 import copy
 import json
 import math
+import resource
 
 import pytest
 import torch
+import transformers
+from safetensors import SafetensorError
 
 from training.common.metrics import DivergedError
 from training.gemma3_vision import data, evaluate, model, throughput, verify
@@ -162,7 +165,6 @@ def test_generation_starts_from_the_prompt_that_was_trained(samples, processor):
 @pytest.mark.parametrize("family", ["gemma3", "gemma4"])
 def test_the_pattern_finds_the_language_model_of_the_real_models(samples, family):
     """Module names of the full-size classes, on the meta device."""
-    import transformers
     from peft import get_peft_model
 
     if family == "gemma3":
@@ -261,6 +263,27 @@ def test_a_run_whose_steps_are_done_trains_no_further(make_trainer, tmp_path):
     for name, parameter in second.model.named_parameters():
         if "lora_" in name:
             assert torch.equal(parameter, trained[name]), name
+
+
+def test_a_full_disk_stops_before_a_torn_checkpoint_is_handed_over(make_trainer):
+    """The kernel refuses to make a file larger than 200 kB; the optimizer's is."""
+    trainer, *_ = make_trainer(sft={"max_steps": 1, "save_steps": 1}, save=True)
+    handed: list[int] = []
+
+    class Saver(transformers.TrainerCallback):
+        def on_save(self, args, state, control, **_):
+            handed.append(state.global_step)
+
+    trainer.add_callback(Saver())
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))
+    try:
+        with pytest.raises((OSError, RuntimeError, SafetensorError)):
+            trainer.train()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert trainer.state.global_step == 1
+    assert not handed
 
 
 def test_a_loss_that_is_no_number_stops_with_its_rows(make_trainer):

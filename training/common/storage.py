@@ -47,7 +47,11 @@ class Folder:
         """Whether the object (not: the folder) exists."""
         if not self.remote:
             return self._local(path).is_file()
-        return bool(_patiently(lambda: self._files().isfile(self._remote(path))))
+        try:  # not isfile(): it calls a refusal an absence
+            found = _patiently(lambda: self._files().info(self._remote(path)))
+        except FileNotFoundError:
+            return False
+        return found["type"] == "file"
 
     def read(self, path: str) -> bytes:
         """The bytes of an object. Raises FileNotFoundError where there is none."""

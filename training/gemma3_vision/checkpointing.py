@@ -88,15 +88,19 @@ class RayCheckpoints(TrainerCallback):
             delete_local_checkpoint_after_upload=True,
         )
 
-    def _upload(self, checkpoint: Any, name: str) -> Any:
-        from ray import train
-
+    def put(self, local: Path, step: int) -> None:
+        """Copy a saved checkpoint to the run's folder; if it dies in that, the one before stays."""
         for kept in (METRICS, "tensorboard"):
             if (self.scratch / kept).exists():
                 self.folder.upload(self.scratch / kept, kept)
-        self.store.upload(checkpoint.path, int(name.removeprefix("step-")))
+        self.store.upload(local, step)
         if self._leaving:
             self.eviction.end()
+
+    def _upload(self, checkpoint: Any, name: str) -> Any:
+        from ray import train
+
+        self.put(Path(checkpoint.path), int(name.removeprefix("step-")))
         storage: Any = train.get_context().get_storage()
         return train.Checkpoint(
             f"{storage.experiment_fs_path}/{name}", filesystem=storage.storage_filesystem
