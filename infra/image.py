@@ -15,6 +15,7 @@ import pulumi
 from pulumi import dynamic
 
 from infra.image_context import ROOT, build_context
+from infra.imports import ONE_AT_A_TIME
 
 BY_DIGEST = re.compile(r"[a-z0-9][a-z0-9.\-/:_]*@sha256:[0-9a-f]{64}")
 
@@ -120,7 +121,8 @@ class ImageProvider(dynamic.ResourceProvider):
         """Finds the image by its tag or builds it. Raises with Cloud Build's own words."""
         # The plugin prints errors with a Python traceback, which tells a user nothing.
         sys.tracebacklimit = 0
-        from infra import image_build
+        with ONE_AT_A_TIME:
+            from infra import image_build
 
         request = image_build.BuildRequest.of(props)
         digest = image_build.find_digest(request)
@@ -142,7 +144,8 @@ class ImageProvider(dynamic.ResourceProvider):
 
     def read(self, id_: str, props: dict[str, Any]) -> dynamic.ReadResult:
         """An image that somebody deleted from the registry is gone: `up` makes it again."""
-        from infra import image_build
+        with ONE_AT_A_TIME:
+            from infra import image_build
 
         if image_build.find_digest(image_build.BuildRequest.of(props)) is None:
             return dynamic.ReadResult("", {})

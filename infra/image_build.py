@@ -13,13 +13,15 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
-from infra.image_context import Context
+from google.api_core import exceptions
+from google.cloud import artifactregistry_v1, storage  # pyright: ignore[reportMissingTypeStubs]
+from google.cloud.devtools import cloudbuild_v1
+from google.protobuf import duration_pb2
 
-if TYPE_CHECKING:
-    from google.cloud.devtools import cloudbuild_v1
+from infra.image_context import Context
 
 # Google's clients (and their arguments) carry no complete types: they are Any at this boundary.
 PACKAGE = "trainer"
@@ -86,8 +88,6 @@ def find_digest(request: BuildRequest) -> str | None:
 
     Raises google.api_core's errors where Google refuses the call.
     """
-    from google.api_core import exceptions
-
     name = f"{request.repository_name}/packages/{PACKAGE}/tags/{request.tag}"
     try:
         version: str = _registry().get_tag(name=name).version
@@ -98,8 +98,6 @@ def find_digest(request: BuildRequest) -> str | None:
 
 def latest_image(request: BuildRequest) -> str | None:
     """The newest image of the repository, whose layers the next build may take over."""
-    from google.api_core import exceptions
-
     try:
         images: list[Any] = list(_registry().list_docker_images(parent=request.repository_name))
     except exceptions.GoogleAPICallError:
@@ -113,8 +111,6 @@ def latest_image(request: BuildRequest) -> str | None:
 
 
 def _registry() -> Any:
-    from google.cloud import artifactregistry_v1
-
     return artifactregistry_v1.ArtifactRegistryClient(
         transport="rest", client_options=endpoint("GOOGLE_ARTIFACT_REGISTRY_CUSTOM_ENDPOINT")
     )
@@ -128,10 +124,6 @@ def build(
     progress gets lines for the user. interrupted is asked between polls: once true, the build is
     cancelled. Raises BuildFailed, or google.api_core's errors where Google refuses a call.
     """
-    from google.api_core import exceptions
-    from google.cloud import storage  # pyright: ignore[reportMissingTypeStubs]
-    from google.cloud.devtools import cloudbuild_v1
-
     storage_client: Any = storage.Client(project=request.project)
     bucket = storage_client.bucket(request.bucket)
     source = f"contexts/{context.sha256}.tar.gz"
@@ -162,9 +154,6 @@ def build(
 
 def _definition(request: BuildRequest, source: str, cache: str | None) -> cloudbuild_v1.Build:
     """The build. BuildKit keeps its cache inside the images (inline), since tags cannot move."""
-    from google.cloud.devtools import cloudbuild_v1
-    from google.protobuf import duration_pb2
-
     image = f"{request.image}:{request.tag}"
     arguments = ["build", "--progress=plain", "--build-arg=BUILDKIT_INLINE_CACHE=1"]
     arguments += [f"--cache-from={cache}"] if cache else []
@@ -195,8 +184,6 @@ def _definition(request: BuildRequest, source: str, cache: str | None) -> cloudb
 def _follow(
     client: Any, name: str, log: _Log, interrupted: Interrupted, timeout_s: int
 ) -> cloudbuild_v1.Build:
-    from google.cloud.devtools import cloudbuild_v1
-
     states = cloudbuild_v1.Build.Status
     waits = list(POLL_S)
     # Google ends the build at its limit; ours only ends waiting for an answer that never comes.
@@ -241,8 +228,6 @@ class _Log:
 
     def read(self) -> None:
         """Takes in what is new and tells the user. A log that cannot be read is skipped."""
-        from google.api_core import exceptions
-
         try:
             # A new blob each time: one that was read sticks to the generation that it saw.
             data: bytes = self._bucket.blob(self._name).download_as_bytes(start=self._offset)

@@ -14,6 +14,7 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
+from infra.imports import ONE_AT_A_TIME
 from infra.schema import Settings
 
 RAY = ("rayclusters.ray.io", "rayjobs.ray.io")
@@ -78,7 +79,8 @@ class _Provider(dynamic.ResourceProvider):
     serialize_as_secret_always = False
 
     def create(self, props: dict[str, Any]) -> dynamic.CreateResult:
-        from infra.kubernetes_api import established
+        with ONE_AT_A_TIME:
+            from infra.kubernetes_api import established
 
         kubeconfig, wanted = str(props["kubeconfig"]), [str(kind) for kind in props["kinds"]]
         wait_for(lambda: established(kubeconfig), wanted, lambda line: print(line, flush=True))
