@@ -20,8 +20,9 @@ from workloads.run import Run
 from workloads.trainers import CONFIG_FILE, TRAINERS
 
 # How often the submitter may lose the head. KubeRay makes no new head pod for a run's own cluster:
-# at the submitter's last try (after 10 + 20 + 40 s) the whole cluster is made anew. The head of a
-# shared cluster comes back, which may take a new machine, and nothing else retries that run.
+# once the submitter has ended, at its last try (after 10 + 20 + 40 s) or with a head that left in
+# order, the whole cluster is made anew. The head of a shared cluster comes back, which may take a
+# new machine.
 SUBMITTER_RETRIES = 3
 SUBMITTER_RETRIES_SHARED = 6
 
