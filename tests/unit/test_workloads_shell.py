@@ -83,7 +83,7 @@ def test_sigterm_reaches_the_trainer_and_its_checkpoint_is_waited_for(tmp_path):
 
 def pre_stop(tmp_path: Path, seconds: int = 60) -> subprocess.Popen[bytes]:
     """The hook of a worker, with a `ray` that notes what it is called with."""
-    script = raycluster.pre_stop(seconds).replace("/tmp/", f"{tmp_path}/")
+    script = raycluster.pre_stop(seconds).replace("/tmp/", f"{tmp_path}/").replace("sleep 8", ":")
     program(
         tmp_path / "ray",
         f"import pathlib, sys; pathlib.Path('{tmp_path}/drained').write_text(' '.join(sys.argv))",
@@ -192,3 +192,14 @@ def test_ray_version_is_the_images():
     match = re.search(r"^ray\S*==(\S+)", locked, re.MULTILINE)
     assert match is not None
     assert match[1] == raycluster.RAY_VERSION
+
+
+def test_ray_knows_the_drain_that_pre_stop_asks_for():
+    from ray.scripts.scripts import cli
+
+    (line,) = re.findall(r"^ray (drain-node .*?) &&", raycluster.pre_stop(1), re.M | re.S)
+    name, *arguments = shlex.split(line.replace("\\\n", ""))
+    asked = cli.commands[name].make_context(name, arguments).params
+    assert asked["reason"] == "DRAIN_NODE_REASON_PREEMPTION"
+    assert asked["deadline_remaining_seconds"] == 1
+    assert asked["node_id"] is None  # Ray takes its own node
