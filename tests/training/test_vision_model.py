@@ -4,14 +4,17 @@ import copy
 import json
 import math
 import resource
+import shutil
 
 import pytest
 import torch
 import transformers
+from peft import PeftModel
 from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 
 from training.common.metrics import DivergedError
-from training.gemma3_vision import data, evaluate, model, throughput, verify
+from training.gemma3_vision import data, evaluate, export, model, throughput, verify
 from training.gemma3_vision.config import typed
 from training.gemma3_vision.trainer import EpochOrder, Guard, RowCollator, VisionTrainer
 from training.samples import products, vision_model
@@ -340,6 +343,41 @@ def test_a_reloaded_adapter_is_told_from_another(make_trainer, samples, processo
                     parameter.mul_(scale) if scale else parameter.zero_()
         tuned.save_pretrained(tmp_path / "run" / "adapter")
         assert verify.main(request) == 1
+
+
+def test_a_model_merged_in_bf16_says_what_base_and_adapter_say(
+    make_trainer, samples, processor, tmp_path
+):
+    """In the default dtype; tests/training/test_vision_run.py does the same in fp32, exactly."""
+    trainer, split, config = make_trainer()
+    trainer.train()
+    tuned = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
+    tuned.save_pretrained(tmp_path / "adapter")
+    weights = tmp_path / "weights"
+    shutil.copytree(samples / "model", weights)
+    (weights / "tokenizer.model").write_bytes(b"pieces")
+    file = weights / "model.safetensors"
+    tower, real = "vision_tower.", "vision_tower.vision_model."  # as in the files on the Hub
+    tensors = {name.replace(tower, real): tensor for name, tensor in load_file(file).items()}
+    save_file(tensors, file, metadata={"format": "pt"})
+    export.save_merged(config, weights, tmp_path / "adapter", tmp_path / "merged", processor)
+    assert (tmp_path / "run" / "merged" / "tokenizer.model").read_bytes() == b"pieces"
+    saved = load_file(tmp_path / "run" / "merged" / "model.safetensors")
+    assert saved.keys() == tensors.keys()  # llama.cpp's converter knows no others
+    merged = transformers.AutoModelForImageTextToText.from_pretrained(tmp_path / "run" / "merged")
+    assert merged.dtype == torch.bfloat16
+    assert merged.config.tie_word_embeddings
+    assert merged.lm_head.weight is merged.get_input_embeddings().weight
+    assert not hasattr(merged.config, "quantization_config")
+    base = model.load_base(config, weights, quantized=False)
+    rows = [split.held_out[i] for i in range(4)]
+    untuned = evaluate.held_out_loss(base, processor, rows, 1)
+    expected = evaluate.held_out_loss(
+        PeftModel.from_pretrained(base, tmp_path / "adapter"), processor, rows, 1
+    )
+    found = evaluate.held_out_loss(merged, processor, rows, 1)
+    assert found == pytest.approx(expected, abs=0.02)
+    assert abs(found - untuned) > 0.2
 
 
 def test_order_is_a_permutation_that_seed_and_epoch_decide():

@@ -1,10 +1,15 @@
 """What may be made of the adapter: the base in full precision with the adapter folded in."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 from training.common.storage import Folder
 from training.gemma3_vision.config import Config
+
+# SentencePiece's own file, which transformers does not write: without it llama.cpp's converter
+# takes Gemma's vocabulary for another kind.
+TOKENIZER = "tokenizer.model"
 
 
 def merge(config: Config, weights: Path, adapter: Path) -> Any:
@@ -29,4 +34,6 @@ def save_merged(config: Config, weights: Path, adapter: Path, local: Path, proce
     """Write the merged model and its processor, and copy them to the run's folder."""
     merge(config, weights, adapter).save_pretrained(local, max_shard_size="5GB")
     processor.save_pretrained(local)
+    if (weights / TOKENIZER).is_file():
+        shutil.copy(weights / TOKENIZER, local)
     Folder(config.run.output_dir).upload(local, "merged")
