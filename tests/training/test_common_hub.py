@@ -203,6 +203,9 @@ def test_an_adapter_is_pushed_to_a_private_repository(base, hub, tmp_path, monke
     card = yaml.safe_load(made.files["README.md"].decode().split("---")[1])
     assert card.get("base_model") == (GEMMA if base == GEMMA else None)
     assert card["tags"] == ["lora"]
+    (folder / "README.md").unlink()
+    push(folder, "jane/adapter", "Without a card", base)
+    assert b"library_name: peft" in made.files["README.md"]
 
 
 def test_the_text_trainer_pushes_what_it_has_saved(hub, tmp_path, monkeypatch):
