@@ -44,6 +44,7 @@ class Node:
             **cloud,
             "KUBERNETES_SERVICE_HOST": ADDRESS,
             "KUBERNETES_SERVICE_PORT": str(API_PORT),
+            "KUBERNETES_SERVICE_PORT_HTTPS": str(API_PORT),  # what Ray's autoscaler asks
         }
         self._run_pods = run_pods
         self._workers: dict[str, PodWorker] = {}
