@@ -303,6 +303,8 @@ VLLM_LAYERS = {
 
 
 def test_vllm_finds_a_layer_for_every_tensor_of_the_adapter(sharded: Run):
+    from safetensors.torch import load_file
+
     served = {
         f"language_model.model.layers.{index}.{joined.rsplit('.', 1)[0]}.{part}"
         for index in range(2)
@@ -310,16 +312,24 @@ def test_vllm_finds_a_layer_for_every_tensor_of_the_adapter(sharded: Run):
         for part in parts
     }
     (old, new), *_ = VLLM_PREFIX.items()
+    folder = sharded.folder / "adapter-vllm"
+    tensors = load_file(folder / "adapter_model.safetensors")
     found: set[str] = set()
-    for name in adapter(sharded):
+    for name in tensors:
         path, side, kind = name.removeprefix("base_model.model.").rsplit(".", 2)
         assert (side, kind) in (("lora_A", "weight"), ("lora_B", "weight"))
         assert path.startswith(old)
         found.add(path.replace(old, new, 1))
-    assert found <= served
-    # The second layer is a global one, whose keys serve as values: it has no v_proj of its own.
-    assert served - found == {"language_model.model.layers.1.self_attn.v_proj"}
-    settings = json.loads((sharded.folder / "adapter" / "adapter_config.json").read_text())
+    assert found == served
+    # The second layer is global and has no v_proj: its keys serve as values. vLLM gives it one, a
+    # copy of k_proj's weight (load_weights in gemma4.py): k_proj's adapter is needed there too.
+    saved = adapter(sharded)
+    ours = "base_model.model.model.language_model.layers.1.self_attn.{}_proj.lora_{}.weight"
+    added = {ours.format("v", side): ours.format("k", side) for side in "AB"}
+    assert tensors.keys() - saved.keys() == added.keys()
+    assert all(bool((tensors[new] == saved[old]).all()) for new, old in added.items())
+    assert all(bool((tensors[name] == tensor).all()) for name, tensor in saved.items())
+    settings = json.loads((folder / "adapter_config.json").read_text())
     refused = {
         "bias": "none",
         "use_dora": False,

@@ -1,7 +1,8 @@
-"""The merged model: the base with the adapter folded in, one file of weights at a time.
+"""What is written besides the adapter: the merged model, and the adapter as vLLM needs it.
 
-A 31B model is 62 GB in bfloat16: neither it nor the result is ever held whole, in memory or on
-disk, so the merge fits the node that trained it.
+The merged model is the base with the adapter folded in, one file of weights at a time. A 31B model
+is 62 GB in bfloat16: neither it nor the result is ever held whole, in memory or on disk, so the
+merge fits the node that trained it.
 """
 
 from __future__ import annotations
@@ -67,6 +68,38 @@ def merge(base: Path, adapter: Path, folder: Folder, scratch: Path) -> int:
             folder.upload(file, f"merged/{file.name}")
     shutil.rmtree(scratch, ignore_errors=True)
     return len(changed)
+
+
+def for_vllm(base: Path, adapter: Path, target: Path) -> int:
+    """Write the adapter for vLLM to `target`, where it needs another one; the layers completed.
+
+    The global layers of Gemma 4 31B have no v_proj: the keys serve as values. vLLM gives them one,
+    a copy of k_proj, and an adapter's change to k_proj would reach the keys alone. So here v_proj
+    gets k_proj's adapter too. (PEFT needs the adapter without it.)
+
+    Args:
+        base: local folder of the base checkpoint.
+        adapter: local folder of the saved adapter.
+        target: local folder; written only if some layer lacks v_proj.
+    """
+    from safetensors import safe_open
+    from safetensors.torch import load_file, save_file
+
+    names: set[str] = set()
+    for file in base.glob("*.safetensors"):
+        with safe_open(file, "pt") as stored:
+            names.update(stored.keys())
+    tensors = load_file(adapter / "adapter_model.safetensors")
+    copies = {}
+    for name, tensor in tensors.items():
+        layer, found, _ = name.removeprefix("base_model.model.").partition(".k_proj.")
+        if found and f"{layer}.k_proj.weight" in names and f"{layer}.v_proj.weight" not in names:
+            copies[name.replace(".k_proj.", ".v_proj.")] = tensor.clone()
+    if copies:
+        shutil.copytree(adapter, target, dirs_exist_ok=True)
+        file = target / "adapter_model.safetensors"
+        save_file({**tensors, **copies}, file, metadata={"format": "pt"})
+    return len(copies) // 2
 
 
 def _scale(settings: dict[str, Any]) -> float:

@@ -37,6 +37,9 @@ def publish(
     tokenizer.save_pretrained(adapter)
     (adapter / "training_args.bin").unlink(missing_ok=True)  # a pickle, of no use to anyone
     folder.upload(adapter, "adapter")
+    if layers := export.for_vllm(base, adapter, local / "adapter-vllm"):
+        folder.upload(local / "adapter-vllm", "adapter-vllm")
+        print(f"{layers} layers have no v_proj: vLLM needs adapter-vllm", file=sys.stderr)
     if repository:
         text = f"Adapter of run {config.run.id}"
         page = hub.push(adapter, repository, text, config.model.model_name_or_path)
