@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 Verdict = Literal["delete", "replace", "update", "create"]
@@ -27,6 +27,9 @@ CRITICAL = {
     "kubernetes:ray.io/v1:RayJob": "run",
 }
 
+
+#: A bucket of files that the next build uploads again.
+BUILD_CONTEXTS = "builds"
 
 #: What the engine adds to a program's own message, to no reader's use.
 PROGRAM_ENDED = "program exited with non-zero exit code"
@@ -56,7 +59,8 @@ class Change:
     @property
     def kind(self) -> str | None:
         """`cluster`, `bucket` or `run` where losing it costs hours or data, else None."""
-        return CRITICAL.get(self.type)
+        kind = CRITICAL.get(self.type)
+        return None if kind == "bucket" and self.name == BUILD_CONTEXTS else kind
 
     @property
     def critical(self) -> bool:
@@ -78,10 +82,15 @@ class Preview:
         return sum(change.verdict == verdict for change in self.changes)
 
 
-def read(digest: Mapping[str, Any]) -> Preview:
-    """Turns a decoded digest into a `Preview`.
+def read(digest: Mapping[str, Any], deployed: Iterable[Mapping[str, Any]] = ()) -> Preview:
+    """Turns a decoded digest of all steps, unchanged ones too, into a `Preview`.
 
     Source: pkg/display/json.go of github.com/pulumi/pulumi (`PreviewDigest`, `PreviewStep`).
+
+    Args:
+        digest: as `pulumi preview --json --show-sames` prints it.
+        deployed: the state's resources. One that no step mentions is deleted: the digest leaves
+            out what goes before a replacement that it depends on, and never comes again.
     """
     found: dict[str, Change] = {}
     same: set[str] = set()
@@ -93,6 +102,12 @@ def read(digest: Mapping[str, Any]) -> Preview:
             continue
         change = _change(VERDICTS[op], step)
         found[urn] = _merge(found[urn], change) if urn in found else change
+    mentioned = {step["urn"] for step in digest.get("steps") or ()}
+    for resource in deployed:
+        urn = resource["urn"]
+        ours = resource.get("custom") and not resource["type"].startswith("pulumi:providers:")
+        if ours and not resource.get("delete") and urn not in mentioned:
+            found[urn] = _change("delete", {"urn": urn, "oldState": resource})
     errors = [
         diagnostic["message"].strip()
         for diagnostic in digest.get("diagnostics") or ()

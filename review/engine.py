@@ -69,7 +69,9 @@ def preview(surroundings: Surroundings, folder: Path, stack: str) -> Preview:
 def plan(surroundings: Surroundings, folder: Path, stack: str) -> Preview:
     """Previews the program in `folder` against the state that the stack has."""
     done = pulumi(surroundings, folder, "preview", "--json", "--show-sames", "--stack", stack)
-    found = read(_digest(done.stdout))
+    state = _digest(pulumi(surroundings, folder, "stack", "export", "--stack", stack).stdout)
+    deployed = (state.get("deployment") or {}).get("resources") or ()
+    found = read(_digest(done.stdout), deployed)
     if not done.returncode:
         return dataclasses.replace(found, errors=())  # logged, and yet nothing would stop
     messages = found.errors or (_tail(done),)
@@ -112,7 +114,7 @@ def _forget(surroundings: Surroundings, folder: Path, stack: str) -> None:
 
 
 def _digest(text: str) -> dict[str, Any]:
-    """The JSON document in what `pulumi preview --json` printed; empty where there is none."""
+    """The JSON document in what the engine printed; empty where there is none."""
     start = text.find("{")
     try:
         found, _ = json.JSONDecoder().raw_decode(text[start:]) if start >= 0 else ({}, 0)

@@ -56,6 +56,12 @@ def rendered(steps: list[Any], **more: Any) -> str:
     return comment.render(read({"steps": steps, **more}), "dev", "`main` (0123456789)")
 
 
+def test_a_bucket_of_build_contexts_is_no_loss() -> None:
+    steps = replacement(BUCKET, "builds", {"location": "US"}, {"location": "EU"}, ["location"])
+    assert "WARNING" not in rendered(steps)
+    assert "WARNING" in rendered(MIXED)
+
+
 def test_counts_one_resource_once() -> None:
     preview = read({"steps": MIXED})
     counts = {word: preview.count(verdict) for verdict, word in comment.COUNTS}

@@ -27,8 +27,8 @@ class Provider(ResourceProvider):
         return UpdateResult({**news, "out": "made"})
 
 class Thing(Resource):
-    def __init__(self, called, **props):
-        super().__init__(Provider(), called, {**props, "out": None})
+    def __init__(self, called, opts=None, **props):
+        super().__init__(Provider(), called, {**props, "out": None}, opts)
 
 config = pulumi.Config("toy")
 token = config.require_secret("token")
@@ -101,6 +101,21 @@ def test_verdicts_are_the_engines(repository: Path, tmp_path: Path) -> None:
     assert "-   name: one\n+   name: two" in text
     assert review(repository, tmp_path / "again") == text
     assert (repository / "Pulumi.dev.yaml").read_text() == SETTINGS
+
+
+def test_what_goes_before_a_replacement_and_stays_away_is_deleted(
+    repository: Path, tmp_path: Path
+) -> None:
+    """The engine's own digest does not mention it."""
+    first = "opts = pulumi.ResourceOptions(delete_before_replace=True)\n"
+    first += "first = Thing('first', opts, name='{}')\n"
+    last = "Thing('last', name=first.out)\n"
+    (repository / "__main__.py").write_text(PROGRAM + first.format("one") + last)
+    commit(repository)
+    (repository / "__main__.py").write_text(PROGRAM + first.format("two"))
+    text = review(repository, tmp_path / "work")
+    assert "0 creates, 0 updates, 1 replace, 1 delete" in text
+    assert "- delete pulumi-python:dynamic:Resource last" in text
 
 
 def test_same_program_has_no_change(repository: Path, tmp_path: Path) -> None:
