@@ -16,7 +16,7 @@ RUN_IN = $(if $(filter sandbox,$(STACK)),$(PY) -m sandbox exec --,$(IN_ENV))
 	reference preview preview-diff up destroy recover status logs shell lock clean
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@awk -F ':.*## ' '/^##@ / {print "\n" substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 ##@ The two commands
 demo: venv system ## Run both fine-tunings end to end on this machine, no cloud account needed
@@ -83,21 +83,21 @@ goldens: venv ## Renew the golden manifests
 reference: venv ## Write docs/configuration.md anew from the settings
 	@$(PY) -m infra.reference
 
-##@ A stack (STACK=dev unless given)
-preview: venv ## Show what `make up` would change (OFFLINE=1: with no cloud account, as all new)
+##@ A stack (STACK=dev unless given; STACK=sandbox is the demo's; YES=1 asks nothing)
+preview: venv ## Show what `make up` would change (OFFLINE=1: no cloud account, all as new; FULL=1: all of it)
 	@$(PYTHON) -m tools $(if $(OFFLINE)$(filter sandbox,$(STACK)),demo,preview)
-	@$(if $(OFFLINE),$(PY) -m review --stack $(STACK),$(RUN_IN) pulumi preview --stack $(STACK) --diff)
+	@$(if $(OFFLINE),$(PY) -m review --stack $(STACK) $(if $(FULL),--full),$(RUN_IN) pulumi preview --stack $(STACK) --diff)
 
 preview-diff: venv system ## Show what this tree changes against BASE=<git ref>, as a pull request comment
 	@$(PYTHON) -m tools demo
-	@$(PY) -m review "$(or $(BASE),main)"
+	@$(PY) -m review "$(or $(BASE),main)" $(if $(FULL),--full)
 
 up: venv ## Create or change the stack
 	@$(PYTHON) -m tools preview
-	@$(RUN_IN) pulumi up --stack $(STACK)
+	@$(RUN_IN) pulumi up --stack $(STACK) $(if $(YES),--yes)
 
 destroy: venv ## Delete everything that the stack made
-	@$(RUN_IN) pulumi destroy --stack $(STACK)
+	@$(RUN_IN) pulumi destroy --stack $(STACK) $(if $(YES),--yes)
 
 recover: venv ## Mend a stack whose deployment was killed, so that `make up` goes on
 	@$(RUN_IN) $(PY) -m infra.recover --stack $(STACK)
@@ -108,8 +108,9 @@ status: venv ## Show each run: phase, node, and in words why it waits
 logs: venv ## Follow a run's logs: make logs RUN=vision
 	@$(RUN_IN) $(PY) -m workloads.logs $(RUN)
 
-shell: venv system ## Open a shell in the sandbox, with kubectl and pulumi set up
-	@$(PY) -m sandbox shell
+shell: venv system ## Open a shell with the pinned pulumi (STACK=sandbox: in the sandbox, with its kubectl)
+	@$(PYTHON) -m tools preview
+	@$(if $(filter sandbox,$(STACK)),$(PY) -m sandbox shell,$(IN_ENV) $${SHELL:-bash})
 
 clean: ## Stop the sandbox and remove its folder
 	@if [ -x $(PY) ]; then $(PY) -m sandbox clean; fi

@@ -17,8 +17,12 @@ LABEL_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
 PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
-REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")
-ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-[a-z]")
+# Every region's name is made of these words: https://cloud.google.com/compute/docs/regions-zones
+REGION = re.compile(
+    r"(africa|asia|australia|europe|me|northamerica|southamerica|us)-"
+    r"(central|east|north|northeast|northwest|south|southeast|southwest|west)[0-9]{1,2}"
+)
+ZONE = re.compile(REGION.pattern + "-[a-z]")
 NETWORK = re.compile(
     r"(projects/[a-z0-9.:-]+/(global/networks|regions/[a-z0-9-]+/subnetworks)/)?" + NAME.pattern
 )

@@ -10,9 +10,19 @@ import pulumi
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from training.common.config import ConfigError, Problem, closest
+from training.common.config import ConfigError, Problem, closest, rename
 
 NAMESPACE = "gemma"
+#: In place of pydantic's own words, by its type of error.
+PHRASES = {
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+}
 
 
 class StackConfigError(ConfigError, pulumi.RunError):
@@ -39,7 +49,7 @@ def problem(detail: ErrorDetails, model: type[BaseModel]) -> Problem:
     allowed = str(
         context["error"] if "error" in context else context.get("expected", detail["msg"])
     )
-    allowed = allowed.removeprefix("Input should be ")
+    allowed = PHRASES.get(detail["type"], allowed.removeprefix("Input should be "))
     if detail["loc"][-1] == "[key]":
         return Problem(key, path[-1], allowed, f"pulumi config rm --path '{key}'")
     example = _example(detail, allowed)
@@ -48,7 +58,8 @@ def problem(detail: ErrorDetails, model: type[BaseModel]) -> Problem:
 
 def _example(detail: ErrorDetails, allowed: str) -> str:
     if detail["type"] == "literal_error":
-        return allowed.split("'")[1]
+        choices = allowed.split("'")[1::2]
+        return closest(str(detail["input"]), choices) or choices[0]
     context = detail.get("ctx", {})
     bound = context.get("ge", context.get("le"))
     return "VALUE" if bound is None else str(bound)
@@ -59,9 +70,8 @@ def unknown(full_key: str, value: object, known: Iterable[str]) -> Problem:
     names = sorted(known)
     meant = closest(full_key.replace(":", ".").rsplit(".", 1)[-1], names)
     hint = f"did you mean {meant}? " if meant else ""
-    flag = "--path " if "." in full_key else ""
     allowed = f"{hint}known here: {', '.join(names)}"
-    return Problem(full_key, value, allowed, f"pulumi config rm {flag}'{full_key}'")
+    return Problem(full_key, value, allowed, rename(meant, value))
 
 
 def siblings(path: Sequence[str], model: type[BaseModel]) -> list[str]:

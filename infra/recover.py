@@ -151,7 +151,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m infra.recover", description=__doc__)
     parser.add_argument("--stack", default="dev", help="stack to mend (dev)")
-    return recover(parser.parse_args(arguments).stack, run_pulumi)
+    try:
+        return recover(parser.parse_args(arguments).stack, run_pulumi)
+    except subprocess.CalledProcessError as error:  # the engine has said why
+        return error.returncode
 
 
 if __name__ == "__main__":

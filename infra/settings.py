@@ -200,8 +200,8 @@ def _network_problems(settings: Settings) -> list[Problem]:
 def _bucket_problems(settings: Settings) -> list[Problem]:
     """A second bucket, NAME-builds, holds build contexts: the longer name must fit too."""
     name = f"{settings.bucket_name}-builds"
-    if BUCKET.fullmatch(name) and len(name) <= 63:
-        return []
+    if not settings.project or (BUCKET.fullmatch(name) and len(name) <= 63):
+        return []  # without a project, whose lack is told already, the name is not known yet
     allowed = "at most 56 characters (NAME-builds is made beside it)"
     fix = "pulumi config set --path '{key}' NAME"
     return [Problem("gemma:bucket.name", settings.bucket_name, allowed, fix)]

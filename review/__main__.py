@@ -24,6 +24,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--stack", default="dev", help="stack whose settings are used (dev)")
     parser.add_argument(
+        "--full", action="store_true", help="print the full diff to a terminal as well"
+    )
+    parser.add_argument(
         "--out",
         type=Path,
         default=os.environ.get("OUT") or None,
@@ -32,6 +35,11 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     repository = Path(__file__).resolve().parent.parent
     commit, base = None, "nothing deployed"
+    try:
+        program.check_settings(repository, options.stack)
+    except program.NoSettings as error:
+        print(error, file=sys.stderr)
+        return 2
     if options.base:
         try:
             commit = program.fork_point(repository, options.base)
@@ -43,6 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(text)
+    if sys.stdout.isatty() and not options.full:
+        text = f"{text.partition('<details>')[0].rstrip()}\n\nThe full diff: --full (FULL=1)\n"
     print(text, end="")
     return 1 if failed else 0
 

@@ -23,6 +23,29 @@ class NoSuchBase(Exception):
     """The given git reference names no commit of this repository."""
 
 
+class NoSettings(Exception):
+    """The stack's settings are not there, or are no YAML."""
+
+
+def check_settings(repository: Path, stack: str) -> None:
+    """Raises `NoSettings` with the file, the line and what is wrong there."""
+    path = repository / f"Pulumi.{stack}.yaml"
+    try:
+        loaded: Any = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        found = sorted(file.name.split(".")[1] for file in repository.glob("Pulumi.*.yaml"))
+        raise NoSettings(
+            f"there is no {path.name}: make one, or name a stack that has its settings here "
+            f"({', '.join(found)})"
+        ) from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise NoSettings(f"{path.name}{place}: {error.problem or error.context}") from None
+    if not isinstance(loaded, dict | None):
+        raise NoSettings(f"{path.name}: a mapping that begins with `config:` belongs there")
+
+
 def git(repository: Path, *args: str) -> bytes:
     """Output of a git command; raises `subprocess.CalledProcessError` with its messages."""
     return subprocess.run(

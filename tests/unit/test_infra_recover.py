@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
 from collections.abc import Mapping
 from typing import Any
 
@@ -105,6 +106,14 @@ def test_the_words_say_what_was_there(exists: bool, capsys: pytest.CaptureFixtur
     assert f"{'taken over' if exists else 'does not exist'}: {NETWORK} network" in text
     assert "make up STACK=dev" in text
     assert len(engine.state["deployment"]["resources"]) == exists
+
+
+def test_an_engine_that_refuses_is_told_without_a_traceback(monkeypatch: Any) -> None:
+    def refuse(*_arguments: str, input: str | None = None) -> str:
+        raise subprocess.CalledProcessError(255, ["pulumi"])
+
+    monkeypatch.setattr(recover, "run_pulumi", refuse)
+    assert recover.main(["--stack", "dev"]) == 255
 
 
 def test_with_nothing_unfinished_nothing_is_written(capsys: pytest.CaptureFixture[str]) -> None:

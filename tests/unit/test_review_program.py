@@ -68,6 +68,31 @@ def test_unknown_base_ends_with_status_2(capsys: pytest.CaptureFixture[str]) -> 
     assert "no-such-reference" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (None, "there is no Pulumi.dev.yaml: make one, or name a stack .*(other)"),
+        ("config:\n  a: 1\n b: 2\n", "Pulumi.dev.yaml, line 3, column 2: "),
+        ("config:\n\ta: 1\n", "Pulumi.dev.yaml, line 2, column 1: "),
+        ("- a\n", "Pulumi.dev.yaml: a mapping that begins with"),
+    ],
+)
+def test_settings_that_cannot_be_read_are_told_by_line(
+    text: str | None, told: str, tmp_path: Path
+) -> None:
+    (tmp_path / "Pulumi.other.yaml").write_text("config: {}\n")
+    if text is not None:
+        (tmp_path / "Pulumi.dev.yaml").write_text(text)
+    with pytest.raises(program.NoSettings, match=told):
+        program.check_settings(tmp_path, "dev")
+    program.check_settings(tmp_path, "other")
+
+
+def test_an_unknown_stack_ends_with_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--stack", "nonesuch"]) == 2
+    assert "Pulumi.nonesuch.yaml" in capsys.readouterr().err
+
+
 def test_working_tree_as_it_is_on_disk(repository: Path, tmp_path: Path) -> None:
     (repository / "program.py").write_text("three, not committed\n")
     (repository / "new.py").write_text("new\n")

@@ -141,7 +141,44 @@ def test_bucket_name_that_leaves_no_room_for_its_sibling_is_refused():
     assert "gemma:bucket.name" in problems({"gemma:bucket": {"name": "a" * 57}})
 
 
-@pytest.mark.parametrize("region", ["us-central1-b", "US-CENTRAL1", "europe", "global", None])
+@pytest.mark.parametrize(
+    ("changes", "key", "commands"),
+    [
+        (
+            {"gemma:runs": {"v": {"workload": "gemma3-vision", "node": 2}}},
+            "gemma:runs.v.node",
+            "pulumi config rm --path 'gemma:runs.v.node' && "
+            "pulumi config set --path 'gemma:runs.v.nodes' 2",
+        ),
+        (
+            {"gemma:capcity": "spot"},
+            "gemma:capcity",
+            "pulumi config rm --path 'gemma:capcity' && "
+            "pulumi config set --path 'gemma:capacity' spot",
+        ),
+        (
+            {"gemma:runs": {"v": {"workload": "gemma-4-text"}}},
+            "gemma:runs.v.workload",
+            "pulumi config set --path 'gemma:runs.v.workload' gemma4-text",
+        ),
+    ],
+)
+def test_the_command_mends_the_misspelling_and_loses_nothing(changes, key, commands):
+    assert f"fix:     {commands}\n" in f"{problems(changes)[key]}\n"
+
+
+def test_a_number_that_is_none_is_told_in_plain_words():
+    run = {"workload": "gemma3-vision", "nodes": "two"}
+    assert problems({"gemma:runs": {"v": run}})["gemma:runs.v.nodes"].allowed == "a whole number"
+
+
+def test_a_missing_project_is_told_once():
+    assert problems({"gcp:project": None}).keys() == {"gcp:project"}
+
+
+@pytest.mark.parametrize(
+    "region", ["us-central1-b", "US-CENTRAL1", "us-centrl1", "europe", "global", None]
+)
 def test_zonal_or_unknown_location_is_refused_at_preview(region):
     assert "gcp:region" in problems({"gcp:region": region})
 

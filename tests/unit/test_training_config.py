@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from training.common.config import ConfigError, Problem, merge, refuse
+from training.common.config import ConfigError, Problem, merge, refuse, unknown_key
 from training.common.keys import Bound, check, key_of, schema
 from training.gemma4_text.config import accelerate_config, load, resolve
 
@@ -131,6 +131,15 @@ def test_a_problem_reads_as_key_value_allowed_and_fix():
     assert "gemma:runs.x.trainer.sft.learning_rate" in text
     assert "set gemma:runs.x.trainer.sft.learning_rate 1e-5" in text
     assert "2 problems" in str(ConfigError([problem, problem]))
+
+
+@pytest.mark.parametrize(("name", "meant"), [("rank", "r"), ("lr", "learning_rate"), ("zzz", None)])
+def test_the_name_of_other_tools_leads_to_ours(name: str, meant: str | None):
+    known = ["alora_invocation_tokens", "learning_rate", "lora_alpha", "r"]
+    text = str(unknown_key("lora", name, 16, known).under("trainer"))
+    renamed = f"&& pulumi config set --path 'trainer.lora.{meant}' 16"
+    assert (renamed in text) == (meant is not None)
+    assert f"pulumi config rm --path 'trainer.lora.{name}'" in text
 
 
 def test_a_refusal_leaves_its_mark_for_the_containers_wrapper(

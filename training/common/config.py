@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,8 @@ class Problem:
         key: path of the key, with dots: `trainer.sft.learning_rate`.
         value: what was given (None when it is missing).
         allowed: what is allowed, as a phrase that follows "allowed: ".
-        fix: the command that mends it; `{key}` stands for the full key.
+        fix: the command that mends it; `{key}` stands for the full key and `{group}` for what is
+            before its last part.
     """
 
     key: str
@@ -43,7 +45,9 @@ class Problem:
     def __str__(self) -> str:
         lines = [self.key, f"    given:   {_shown(self.value)}", f"    allowed: {self.allowed}"]
         if self.fix:
-            lines.append(f"    fix:     {self.fix.replace('{key}', self.key)}")
+            group = re.sub(r"[^.:]*$", "", self.key)
+            fix = self.fix.replace("{key}", self.key).replace("{group}", group)
+            lines.append(f"    fix:     {fix}")
         return "\n".join(lines)
 
 
@@ -77,10 +81,35 @@ def merge(defaults: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str
     return merged
 
 
+# What other tools, or earlier versions of these libraries, call the same thing.
+ELSEWHERE = {
+    "alpha": "lora_alpha",
+    "batch_size": "per_device_train_batch_size",
+    "dropout": "lora_dropout",
+    "epochs": "num_train_epochs",
+    "gradient_checkpointing": "activation_checkpointing",
+    "lr": "learning_rate",
+    "max_seq_length": "max_length",
+    "rank": "r",
+}
+
+
 def closest(name: str, known: Iterable[str]) -> str | None:
     """The known name that `name` was probably meant to be, or None."""
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    names = list(known)
+    if ELSEWHERE.get(name) in names:
+        return ELSEWHERE[name]
+    found = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return found[0] if found else None
+
+
+def rename(near: str | None, value: object) -> str:
+    """The command that gives a misspelled key its right name; without one, that takes it out."""
+    remove = "pulumi config rm --path '{key}'"
+    if near is None:
+        return remove
+    plain = value if isinstance(value, str | int | float) else "VALUE"
+    return f"{remove} && pulumi config set --path '{{group}}{near}' {plain}"
 
 
 def unknown_key(prefix: str, key: str, value: object, known: Iterable[str]) -> Problem:
@@ -93,7 +122,7 @@ def unknown_key(prefix: str, key: str, value: object, known: Iterable[str]) -> P
     else:
         shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
         allowed = f"no such key; known here: {shown}"
-    return Problem(path, value, allowed, "pulumi config rm --path '{key}'")
+    return Problem(path, value, allowed, rename(near, value))
 
 
 def _shown(value: object) -> str:
