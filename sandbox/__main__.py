@@ -22,6 +22,7 @@ def main(arguments: list[str]) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     demo = commands.add_parser("demo", help="deploy the sandbox stack, follow both runs")
     demo.add_argument("--fresh", action="store_true", help="forget an earlier demo first")
+    demo.add_argument("--real", action="store_true", help="with the real Gemma 3 270M")
     inside = commands.add_parser("exec", help="run a command inside")
     inside.add_argument("words", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     commands.add_parser("shell", help="a shell inside")
@@ -33,10 +34,12 @@ def main(arguments: list[str]) -> int:
     try:
         match given.command:
             case "demo":
+                from sandbox import samples
                 from sandbox.demo import demo as run_demo
 
                 _end_with_starter()
-                return run_demo(given.folder, fresh=given.fresh)
+                show = samples.REAL if given.real else samples.TINY
+                return run_demo(given.folder, show, fresh=given.fresh)
             case "exec":
                 words: list[str] = given.words
                 words = words[1:] if words[:1] == ["--"] else words

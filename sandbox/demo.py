@@ -1,8 +1,7 @@
-"""`make demo`: the whole way from an empty cloud to two trained adapters, on this machine."""
+"""`make demo`: the whole way from an empty cloud to trained adapters, on this machine."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -15,10 +14,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from sandbox.client import Sandbox
-from sandbox.folder import REPOSITORY, Folder, SandboxBusyError, SandboxError
+from sandbox.folder import Folder, SandboxBusyError, SandboxError
+from sandbox.samples import TINY, Samples, Show
 
 STACK = "sandbox"
-SAMPLES = "gs://gemma-samples"
 CANCEL_SECONDS = 60
 ENDING_SECONDS = CANCEL_SECONDS + 30
 COLORS = ("\033[36m", "\033[35m", "\033[33m", "\033[32m")
@@ -61,26 +60,26 @@ class Screen:
                 self.say(text, name)
 
 
-def demo(folder: Path | None, *, fresh: bool = False) -> int:
+def demo(folder: Path | None, show: Show = TINY, *, fresh: bool = False) -> int:
     """Deploy, train, fetch, report; returns the exit code."""
     screen = Screen()
     place = Folder(folder.resolve()) if folder else Folder.default()
     _recover(place, screen, fresh)
-    samples = _Samples(place, screen)
+    samples = Samples(place, show, screen.say)
     sandbox = Sandbox(place.root, progress=lambda text: screen.say(text, "sandbox"))
     screen.say("starting the stand-in cloud; nothing leaves this machine")
     with samples, sandbox:
         if sandbox.was_killed:
             screen.say("an earlier demo was killed here; going on from what it left")
         samples.upload(sandbox)
-        _deploy(sandbox, screen)
+        _deploy(sandbox, screen, show.settings)
         outputs = _outputs(sandbox)
         runs = cast("dict[str, dict[str, str]]", outputs["runs"])
         codes = _follow(sandbox, runs, screen)
         folders = _fetch(sandbox, runs, screen)
         print()
         sandbox.run(["pulumi", "stack", "output", "--stack", STACK], capture=False)
-    return _summary(place, runs, codes, folders)
+    return _summary(place, runs, codes, folders, show)
 
 
 def _recover(place: Folder, screen: Screen, fresh: bool) -> None:
@@ -114,64 +113,16 @@ def _lock(place: Folder, screen: Screen) -> int:
         time.sleep(2)
 
 
-class _Samples:
-    """Sample data and tiny checkpoints: made while the servers start, then copied to the bucket."""
-
-    def __init__(self, place: Folder, screen: Screen) -> None:
-        self._screen = screen
-        self._folder = place.root / "samples"
-        self._done = self._folder / f"made-{_fingerprint(REPOSITORY / 'training' / 'samples')}"
-        self._process: subprocess.Popen[str] | None = None
-        if self._done.exists():
-            return
-        screen.say("making sample data and tiny checkpoints")
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder.mkdir(parents=True)
-        quiet = {**os.environ, "PYTHONPATH": str(REPOSITORY), "HF_HUB_OFFLINE": "1"}
-        quiet |= {"TRANSFORMERS_VERBOSITY": "error", "TQDM_DISABLE": "1"}
-        self._process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", "--",
-             sys.executable, "-m", "training.samples.make", str(self._folder / "files")],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=quiet, cwd=REPOSITORY,
-        )  # fmt: skip
-
-    def __enter__(self) -> None:
-        """Ends what is still being made when the block does."""
-
-    def __exit__(self, *error: object) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
-
-    def upload(self, sandbox: Sandbox) -> None:
-        """Wait for the files and copy them, unless the bucket has them."""
-        if self._process is not None:
-            output, _ = self._process.communicate()
-            if self._process.returncode != 0:
-                raise SandboxError(f"the sample data could not be made:\n{output[-3000:]}")
-            self._done.touch()
-        uploaded = sandbox.folder.root / f"uploaded-{self._done.name}"
-        if not uploaded.exists():
-            self._screen.say(f"copying them to {SAMPLES}")
-            _python(sandbox, "sandbox.bucket", "upload", str(self._folder / "files"), SAMPLES)
-            uploaded.touch()
-
-
-def _fingerprint(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        digest.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
-    return digest.hexdigest()[:12]
-
-
-def _deploy(sandbox: Sandbox, screen: Screen) -> None:
+def _deploy(sandbox: Sandbox, screen: Screen, settings: Path) -> None:
     screen.say("pulumi up: the same program as in the cloud, on the stack `sandbox`")
     # Left behind only by a kill: pulumi that ends by itself, well or badly, leaves a true state.
     sandbox.folder.deploying.touch()
     sandbox.run(["pulumi", "stack", "select", "--create", STACK])
     up = ["pulumi", "up", "--yes", "--skip-preview", "--non-interactive", "--stack", STACK]
     process = sandbox.popen(
-        [*up, "--suppress-outputs"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+        [*up, "--suppress-outputs", "--config-file", str(settings)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
     try:
         screen.copy(process, "pulumi", quiet=re.compile(r"@ updating|creating \(\d+s\)$"))
         code = process.wait()
@@ -232,6 +183,7 @@ def _summary(
     runs: dict[str, dict[str, str]],
     codes: dict[str, int],
     folders: dict[str, Path],
+    show: Show,
 ) -> int:
     """Say how it went and what to do next."""
     print()
@@ -245,8 +197,9 @@ def _summary(
         print(f"  {name}: FAILED. Its logs: {_short(place.pod_logs)}/gemma_{name}-*")
     print("\nWhat next:")
     if good:
-        print("  make demo                        again: nothing changes and nothing is retrained")
-        print("  edit a learning rate in Pulumi.sandbox.yaml and `make demo`: that run is replaced")
+        again = f"make {show.name}"
+        print(f"  {again:<32} again: nothing changes and nothing is retrained")
+        print(f"  edit a learning rate in {show.settings.name}, {again}: that run is replaced")
     inside = ".venv/bin/python -m sandbox"
     print(f"  {inside} shell       a shell with pulumi and kubectl in the stand-in cloud")
     print(f"  {inside} exec -- pulumi destroy --stack {STACK}     tear the stack down")

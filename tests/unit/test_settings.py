@@ -54,7 +54,7 @@ def problems(changes=None, secrets=None, rules=()) -> dict[str, Problem]:
     return found
 
 
-@pytest.mark.parametrize("stack", ["dev", "sandbox", "prod"])
+@pytest.mark.parametrize("stack", ["dev", "sandbox", "sandbox-real", "prod"])
 def test_every_stack_of_the_repository_loads(stack):
     set_config(stack_config(stack))
     settings = load_settings()
