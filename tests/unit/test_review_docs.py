@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
 #: Said by Pulumi, Google, Ray or Kubernetes: not ours to keep.
 OTHERS = {
+    "pulumi: command not found",
     "current node timed out during startup",
     "passphrase must be set",
     "incorrect passphrase",
