@@ -133,11 +133,17 @@ def _change(verdict: Verdict, step: Mapping[str, Any]) -> Change:
     return Change(
         verdict=verdict,
         urn=step["urn"],
-        old={} if verdict == "create" else old.get("inputs") or {},
-        new={} if verdict == "delete" else new.get("inputs") or {},
+        old={} if verdict == "create" else _inputs(old),
+        new={} if verdict == "delete" else _inputs(new),
         reasons=tuple(sorted(step.get("replaceReasons") or ())),
         reported=tuple(sorted(set(reported))),
     )
+
+
+def _inputs(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the pickled code of a resource of the program's own, which nobody can read."""
+    inputs: Mapping[str, Any] = state.get("inputs") or {}
+    return {key: value for key, value in inputs.items() if key != "__provider"}
 
 
 def _merge(first: Change, second: Change) -> Change:

@@ -62,6 +62,12 @@ def test_a_bucket_of_build_contexts_is_no_loss() -> None:
     assert "WARNING" in rendered(MIXED)
 
 
+def test_the_pickled_code_of_our_own_resources_is_left_out() -> None:
+    text = rendered([step("create", MAP, "build", new={"__provider": "gASVIAAAA", "tag": "t"})])
+    assert "gASVIAAAA" not in text
+    assert "tag: t" in text
+
+
 def test_counts_one_resource_once() -> None:
     preview = read({"steps": MIXED})
     counts = {word: preview.count(verdict) for verdict, word in comment.COUNTS}
@@ -152,7 +158,7 @@ def test_secrets_stay_closed() -> None:
 
 
 def test_long_values_are_named_by_their_hash() -> None:
-    text = rendered([step("create", MAP, "m", new={"__provider": "x" * 5000})])
+    text = rendered([step("create", MAP, "m", new={"text": "x" * 5000})])
     assert "x" * 300 not in text
     assert "(5000 characters, sha256 " in text
 
