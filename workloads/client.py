@@ -65,20 +65,20 @@ class Position:
 class Cluster:
     """Reads of one namespace through the official client."""
 
-    def __init__(self, namespace: str = NAMESPACE) -> None:
-        """Connect with KUBECONFIG, else with the kubeconfig of the selected stack.
+    def __init__(self, namespace: str = NAMESPACE, stack: str | None = None) -> None:
+        """Connect with the kubeconfig of `stack`; without one KUBECONFIG's or the selected stack's.
 
         Raises:
-            UnreachableError: neither is there.
+            UnreachableError: there is none.
         """
         # It takes a second to import, and ships no types.
         client: Any = importlib.import_module("kubernetes.client")
         config: Any = importlib.import_module("kubernetes.config")
         self.namespace = namespace
-        if os.environ.get("KUBECONFIG"):
+        if os.environ.get("KUBECONFIG") and stack is None:
             config.load_kube_config()
         else:
-            config.load_kube_config_from_dict(_stack_kubeconfig())
+            config.load_kube_config_from_dict(_stack_kubeconfig(stack))
         self._core = client.CoreV1Api()
         self._batch = client.BatchV1Api()
         self._custom = client.CustomObjectsApi()
@@ -161,17 +161,21 @@ def _time(event: Body) -> str:
     return str(event.get("lastTimestamp") or event.get("eventTime") or "")
 
 
-def _stack_kubeconfig() -> Body:
+def _stack_kubeconfig(stack: str | None) -> Body:
     command = ["pulumi", "stack", "output", "--show-secrets", "kubeconfig"]
-    if stack := os.environ.get("STACK"):
+    if stack is not None:
         command += ["--stack", stack]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
         raise UnreachableError("Set KUBECONFIG, or put pulumi on PATH.") from error
     if done.returncode != 0:
+        named = f"stack {stack}" if stack else "the selected stack"
         raise UnreachableError(
-            "No cluster: set KUBECONFIG, or select a stack that is up "
-            f"(`pulumi stack select dev`).\n{done.stderr.strip()}"
+            f"No cluster: {named} has none, or pulumi cannot read it (its words below).\n"
+            "  the demo's runs:    make status STACK=sandbox\n"
+            "  another stack's:    make status STACK=NAME, after `pulumi login` and `make up`\n"
+            "  without a stack:    KUBECONFIG=FILE .venv/bin/python -m workloads.status\n"
+            f"{done.stderr.strip()}"
         )
     return cast("Body", yaml.safe_load(done.stdout))

@@ -96,10 +96,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m workloads.logs", description=__doc__)
     parser.add_argument("run", nargs="?", default="", help="its name or id")
     parser.add_argument("--namespace", default=NAMESPACE)
+    parser.add_argument("--stack", help="whose cluster; else KUBECONFIG's or the selected stack's")
     parser.add_argument("--no-follow", action="store_true", help="what there is, then end")
     options = parser.parse_args(arguments)
     try:
-        return follow(Cluster(options.namespace), options.run, to_the_end=not options.no_follow)
+        cluster = Cluster(options.namespace, options.stack)
+        return follow(cluster, options.run, to_the_end=not options.no_follow)
     except UnreachableError as error:
         print(error, file=sys.stderr)
         return 1

@@ -13,6 +13,7 @@ from workloads.client import Body, Snapshot, part, parts
 Tail = Callable[[str, str], str]
 
 QUEUED, WAITING, STARTING, RUNNING = "Queued", "Waiting", "Starting", "Running"
+ENDING = "Ending"
 SUCCEEDED, FAILED = "Succeeded", "Failed"
 ENDED = (SUCCEEDED, FAILED)
 RANK = "batch.kubernetes.io/job-completion-index"
@@ -29,9 +30,9 @@ class RunStatus:
         id: of the run.
         kind: RayJob or Job.
         object: name of that object.
-        phase: Queued, Waiting (for machines), Starting, Running, Succeeded or Failed.
+        phase: Queued, Waiting (for machines), Starting, Running, Ending, Succeeded or Failed.
         since: when it was submitted.
-        machines: nodes that its pods with work hold, and how many pods there are.
+        machines: the node of each pod with work that has one, and how many such pods there are.
         why: what it waits for or why it failed; empty when there is nothing to say.
         progress: the trainer's last line of progress.
         gives_up: when its deadline is, or None.
@@ -101,7 +102,7 @@ def _status(job: Body, snapshot: Snapshot, tail: Tail) -> RunStatus:
         why = "; ".join(part for part in (told, why) if part)
     lines = PROGRESS.findall(text)
     workers = [pod for pod in pods if _works(pod)]
-    nodes = sorted({str(p["spec"]["nodeName"]) for p in workers if _alive(p) and _placed(p)})
+    nodes = sorted(str(p["spec"]["nodeName"]) for p in workers if _alive(p) and _placed(p))
     return RunStatus(
         name=str(meta["labels"].get("gemma.run/name", meta["name"])),
         id=str(meta["labels"].get("gemma.run/id", "")),
@@ -154,17 +155,25 @@ def _pods_phase(job: Body, pods: list[Body], snapshot: Snapshot, why: str) -> tu
     for pod in alive:
         if told := reasons.not_starting(pod, snapshot.events):
             return STARTING, told
-    owners = [job, *({"metadata": {"uid": uid}} for uid in _owners(pods))]
-    if not [pod for pod in alive if _works(pod)]:
-        told = _last(reasons.refused(owner, snapshot.events) for owner in owners)
-        crashed = _last(map(reasons.ended_badly, pods))
-        again = f"starting again: {crashed}" if crashed else "its pods are being made"
-        return STARTING, told or again
-    if any(part(pod, "status").get("phase") != "Running" for pod in alive if _works(pod)):
+    working = [pod for pod in alive if _works(pod)]
+    if not working:
+        return _without_pods(job, pods, snapshot)
+    if any(part(pod, "status").get("phase") != "Running" for pod in working):
         return STARTING, "containers are being started (image, volumes)"
     if job["kind"] == "RayJob" and log_source(pods) is None:
         return STARTING, "the Ray cluster is forming"
     return RUNNING, why
+
+
+def _without_pods(job: Body, pods: list[Body], snapshot: Snapshot) -> tuple[str, str]:
+    """Phase and reason of a run whose pods with work are all gone, or not there yet."""
+    if any(_works(pod) and part(pod, "status").get("phase") == "Succeeded" for pod in pods):
+        return ENDING, ""
+    owners = [job, *({"metadata": {"uid": uid}} for uid in _owners(pods))]
+    told = _last(reasons.refused(owner, snapshot.events) for owner in owners)
+    crashed = _last(map(reasons.ended_badly, pods))
+    again = f"starting again: {crashed}" if crashed else "its pods are being made"
+    return STARTING, told or again
 
 
 def _owners(pods: Iterable[Body]) -> set[str]:

@@ -34,13 +34,13 @@ def table(runs: Sequence[RunStatus], now: datetime) -> str:
             )
         if run.gives_up and run.since and not run.ended:
             left = run.since.timestamp() + run.gives_up - now.timestamp()
-            lines.append(f"    gives up in {duration(max(left, 0))}")
+            lines.append(f"    deadline in {duration(max(left, 0))}")
     return "\n".join(lines)
 
 
 def _cells(run: RunStatus, now: datetime) -> tuple[str, ...]:
     nodes, pods = run.machines
-    machines = f"{len(nodes)}/{pods}" + (f" {', '.join(nodes)}" if nodes else "")
+    machines = f"{len(nodes)}/{pods}" + (f" {', '.join(dict.fromkeys(nodes))}" if nodes else "")
     age = duration((now - run.since).total_seconds()) if run.since else "-"
     return run.name, run.id, run.kind, run.phase, age, "-" if run.ended else machines
 
@@ -67,11 +67,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 unless the cluster cannot be asked."""
     parser = argparse.ArgumentParser(prog="python -m workloads.status", description=__doc__)
     parser.add_argument("--namespace", default=NAMESPACE)
+    parser.add_argument("--stack", help="whose cluster; else KUBECONFIG's or the selected stack's")
     parser.add_argument("--watch", action="store_true", help="show it again every 5 seconds")
     parser.add_argument("--json", action="store_true", help="as JSON, for programs")
     options = parser.parse_args(arguments)
     try:
-        cluster = Cluster(options.namespace)
+        cluster = Cluster(options.namespace, options.stack)
         while True:
             runs = overview(cluster.snapshot(), cluster.tail)
             if options.json:

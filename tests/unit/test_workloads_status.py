@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from training.common.config import ConfigError, Problem, refuse
-from workloads import logs
-from workloads.client import Position, Snapshot
+from workloads import client, logs
+from workloads.client import Position, Snapshot, UnreachableError
 from workloads.overview import log_source, overview
 from workloads.status import duration, table
 
@@ -213,6 +213,16 @@ def test_a_refused_configuration_is_told_with_what_mends_it(capsys, problems, mo
     assert message not in run.why
 
 
+def test_each_pod_with_a_node_counts_and_a_node_is_named_once():
+    run = only(pod("a", state=RUNNING), pod("b", state=RUNNING), pod("c", **PENDING))
+    assert "2/3 node-1\n" in table([run], datetime(2026, 11, 30, 12, 30, tzinfo=UTC))
+
+
+def test_a_run_whose_pod_has_done_its_work_is_ending():
+    over = pod(phase="Succeeded", state={"terminated": {"exitCode": 0}})
+    assert (only(over).phase, only(over).why) == ("Ending", "")
+
+
 def test_a_machine_that_was_taken_away_is_said():
     disrupted = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
     run = only(pod(phase="Failed", conditions=[disrupted]))
@@ -293,7 +303,7 @@ def test_table():
     assert text.splitlines()[0].split() == ["RUN", "ID", "KIND", "PHASE", "AGE", "MACHINES"]
     assert "sql  a123456789  Job   Waiting  30m  0/1" in text
     assert "why: no capacity in reservation r1" in text
-    assert "gives up in 1h30m" in text
+    assert "deadline in 1h30m" in text
     assert "step 1/2  loss 1.0" in text
     assert "No runs" in table([], now)
 
@@ -343,6 +353,20 @@ def test_logs_follow_a_run_through_a_restart(monkeypatch, capsys):
     assert "no capacity in reservation r1" in said
     assert "exit code 1" in said
     assert said.splitlines()[-1] == "sql (a123456789): Succeeded"
+
+
+def test_a_named_stack_is_asked_whatever_the_environment_says(tmp_path, monkeypatch):
+    program = tmp_path / "pulumi"
+    program.write_text('#!/bin/sh\necho "asked: $*" >&2; exit 1\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "another-cluster"))
+    with pytest.raises(UnreachableError) as refused:
+        client.Cluster(stack="prod")
+    told = str(refused.value)
+    assert "stack prod has none" in told
+    assert "make status STACK=sandbox" in told
+    assert told.endswith("asked: stack output --show-secrets kubeconfig --stack prod")
 
 
 def test_logs_of_an_unknown_run_name_the_known_ones(capsys):
