@@ -24,6 +24,9 @@ def main(arguments: list[str]) -> int:
     demo.add_argument("--fresh", action="store_true", help="forget an earlier demo first")
     demo.add_argument("--real", action="store_true", help="with the real Gemma 3 270M")
     inside = commands.add_parser("exec", help="run a command inside")
+    inside.add_argument(
+        "--existing", action="store_true", help="only where a sandbox has state; start no new one"
+    )
     inside.add_argument("words", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     commands.add_parser("shell", help="a shell inside")
     commands.add_parser("clean", help="remove the sandbox's state")
@@ -45,6 +48,8 @@ def main(arguments: list[str]) -> int:
                 words = words[1:] if words[:1] == ["--"] else words
                 if not words:
                     parser.error("exec: which command?")
+                if given.existing:
+                    _require_state(given.folder)
                 return _inside(given.folder, words)
             case "shell":
                 return _inside(given.folder, [os.environ.get("SHELL", "/bin/sh")])
@@ -54,7 +59,8 @@ def main(arguments: list[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted; everything in the sandbox has ended", file=sys.stderr)
+        again = "; `make demo` goes on from here" if given.command == "demo" else ""
+        print(f"interrupted; everything in the sandbox has ended{again}", file=sys.stderr)
         return 130
 
 
@@ -89,18 +95,25 @@ def _inside(folder: Path | None, words: list[str]) -> int:
                 continue
 
 
+def _place(folder: Path | None) -> Folder:
+    return Folder(folder.resolve()) if folder else Folder.default()
+
+
+def _require_state(folder: Path | None) -> None:
+    place = _place(folder)
+    if not place.etcd.exists():
+        raise SandboxError(f"no demo has run in {place.root}: `make demo` first")
+
+
 def _clean(folder: Path | None) -> int:
-    place = Folder(folder.resolve()) if folder else Folder.default()
+    place = _place(folder)
     if not place.root.exists():
+        print(f"nothing to remove: no sandbox in {place.root}")
         return 0
-    try:
-        lock = place.lock()
-    except SandboxBusyError:
-        raise SandboxBusyError(
-            f"the sandbox in {place.root} is running; end it first (Ctrl-C where it was started)"
-        ) from None
-    place.clear()
+    lock = place.lock()
+    place.remove()
     os.close(lock)
+    print(f"removed {place.root}: the stand-in cloud, its runs and their outputs")
     return 0
 
 

@@ -123,7 +123,7 @@ class Sandbox:
             log = (self.folder.logs / "supervisor.log").read_text(errors="replace")
             raise SandboxError(f"the sandbox did not start:\n{log[-3000:]}")
         self._pid = namespace.first_child(process.pid) or 0
-        running = {"pid": self._pid, "cloud": self._cloud}
+        running = {"pid": self._pid, "cloud": self._cloud, "starter": os.getpid()}
         self.folder.running.write_text(json.dumps(running))
 
     def _listen(self, process: subprocess.Popen[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -16,48 +15,11 @@ from typing import Any, cast
 from sandbox.client import Sandbox
 from sandbox.folder import Folder, SandboxBusyError, SandboxError
 from sandbox.samples import TINY, Samples, Show
+from sandbox.screen import Screen, of_pulumi, of_run
 
 STACK = "sandbox"
 CANCEL_SECONDS = 60
 ENDING_SECONDS = CANCEL_SECONDS + 30
-COLORS = ("\033[36m", "\033[35m", "\033[33m", "\033[32m")
-
-NOTHING = re.compile(r"(?!)")
-# Colours of its own that a program sends to no terminal, and Ray's sign of the worker that speaks.
-SHADES = re.compile(r"\x1b\[[0-9;]*m|\(RayTrainWorker pid=\d+, ip=[\d.]+\) ?")
-
-
-class Screen:
-    """Prints lines of several writers, each with its name and the time since the start."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._lock = threading.Lock()
-        self._color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        self._names: list[str] = []
-
-    def say(self, text: str, name: str = "demo") -> None:
-        """One line."""
-        with self._lock:
-            if name not in self._names:
-                self._names.append(name)
-            seconds = int(time.monotonic() - self._began)
-            head = f"{seconds // 60:2d}:{seconds % 60:02d} {name:<12}"
-            if self._color:
-                head = f"{COLORS[self._names.index(name) % len(COLORS)]}{head}\033[0m"
-            print(f"{head} {text}", flush=True)
-
-    def copy(
-        self, process: subprocess.Popen[str], name: str, quiet: re.Pattern[str] = NOTHING
-    ) -> None:
-        """The output of a process until it closes it, without lines that match `quiet`."""
-        assert process.stdout is not None
-        for line in process.stdout:
-            # A progress bar rewrites its line: only its last state is worth one here.
-            text = line.rstrip().rsplit("\r", 1)[-1]
-            text = SHADES.sub("", text)
-            if text.strip() and not quiet.search(text):
-                self.say(text, name)
 
 
 def demo(folder: Path | None, show: Show = TINY, *, fresh: bool = False) -> int:
@@ -77,9 +39,7 @@ def demo(folder: Path | None, show: Show = TINY, *, fresh: bool = False) -> int:
         runs = cast("dict[str, dict[str, str]]", outputs["runs"])
         codes = _follow(sandbox, runs, screen)
         folders = _fetch(sandbox, runs, screen)
-        print()
-        sandbox.run(["pulumi", "stack", "output", "--stack", STACK], capture=False)
-    return _summary(place, runs, codes, folders, show)
+    return _summary(place, outputs, codes, folders, show)
 
 
 def _recover(place: Folder, screen: Screen, fresh: bool) -> None:
@@ -100,17 +60,17 @@ def _recover(place: Folder, screen: Screen, fresh: bool) -> None:
 def _lock(place: Folder, screen: Screen) -> int:
     """The folder's lock; one that was killed a moment ago is given time to end."""
     deadline = time.monotonic() + ENDING_SECONDS
+    said = False
     while True:
         try:
             return place.lock()
-        except SandboxBusyError:
+        except SandboxBusyError as error:
             if time.monotonic() > deadline:
-                raise SandboxBusyError(
-                    f"another sandbox runs in {place.root}; end it first, or set GEMMA_SANDBOX to "
-                    "another folder"
-                ) from None
-        screen.say("waiting for an earlier sandbox in this folder to end")
-        time.sleep(2)
+                raise
+            if not said:
+                screen.say(f"{error}. Waiting {ENDING_SECONDS} s for its end.")
+            said = True
+        time.sleep(0.5)
 
 
 def _deploy(sandbox: Sandbox, screen: Screen, settings: Path) -> None:
@@ -124,7 +84,8 @@ def _deploy(sandbox: Sandbox, screen: Screen, settings: Path) -> None:
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     try:
-        screen.copy(process, "pulumi", quiet=re.compile(r"@ updating|creating \(\d+s\)$"))
+        assert process.stdout is not None
+        screen.copy(process.stdout, "pulumi", of_pulumi)
         code = process.wait()
     except KeyboardInterrupt:  # pulumi has got it too, and ends what it has begun
         process.wait(CANCEL_SECONDS)
@@ -140,19 +101,30 @@ def _outputs(sandbox: Sandbox) -> dict[str, Any]:
 
 
 def _follow(sandbox: Sandbox, runs: dict[str, dict[str, str]], screen: Screen) -> dict[str, int]:
-    """Show the logs of all runs until their end; returns their exit codes by name."""
-    codes: dict[str, int] = {}
+    """Show the logs of all runs until their end; returns their exit codes by name.
+
+    Of a run that an earlier demo has trained nothing is left to be followed.
+    """
+    status = sandbox.run([sys.executable, "-m", "workloads.status", "--json"]).stdout
+    over = {run["id"] for run in json.loads(status) if run["phase"] == "Succeeded"}
+    codes = {name: 0 for name, run in runs.items() if run["id"] in over}
+    for name in codes:
+        screen.say(f"{name} ({runs[name]['id']}): already complete, not trained again")
+    left = [name for name in runs if name not in codes]
+    if not left:
+        return codes
 
     def one(name: str) -> None:
         process = sandbox.popen(
             [sys.executable, "-m", "workloads.logs", runs[name]["id"]],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
-        screen.copy(process, name)
+        assert process.stdout is not None
+        screen.copy(process.stdout, name, of_run)
         codes[name] = process.wait()
 
-    screen.say(f"following {' and '.join(runs)} to their end")
-    threads = [threading.Thread(target=one, args=(name,), daemon=True) for name in runs]
+    screen.say(f"following {' and '.join(left)} to their end")
+    threads = [threading.Thread(target=one, args=(name,), daemon=True) for name in left]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
@@ -180,16 +152,19 @@ def _python(sandbox: Sandbox, module: str, *arguments: str) -> None:
 
 def _summary(
     place: Folder,
-    runs: dict[str, dict[str, str]],
+    outputs: dict[str, Any],
     codes: dict[str, int],
     folders: dict[str, Path],
     show: Show,
 ) -> int:
-    """Say how it went and what to do next."""
+    """Say what there is, how it went and what to do next."""
+    print()
+    for name in ("cluster", "bucket", "image"):
+        print(f"  {name:<8} {outputs[name]}")
     print()
     good = True
-    for name in runs:
-        report = folders[name] / "report.html"
+    for name, folder in folders.items():
+        report = folder / "report.html"
         if codes[name] == 0 and report.exists():
             print(f"  {name}: done. Its report, with loss curve and predictions: {_short(report)}")
             continue
@@ -200,11 +175,15 @@ def _summary(
         again = f"make {show.name}"
         print(f"  {again:<32} again: nothing changes and nothing is retrained")
         print(f"  edit a learning rate in {show.settings.name}, {again}: that run is replaced")
-    inside = ".venv/bin/python -m sandbox"
-    print(f"  {inside} shell       a shell with pulumi and kubectl in the stand-in cloud")
-    print(f"  {inside} exec -- pulumi destroy --stack {STACK}     tear the stack down")
-    print("  make clean                       remove all that the demo left")
-    print("  README.md, `Your project`         the same program on reserved B200s")
+    for command, what in (
+        (f"make status STACK={STACK}", "how the runs are doing, as for any stack"),
+        (f"make logs STACK={STACK} RUN={next(iter(folders))}", "a run's log"),
+        (f"make shell STACK={STACK}", "a shell with pulumi and kubectl in the stand-in cloud"),
+        (f"make destroy STACK={STACK}", "tear the stack down"),
+        ("make clean", "remove all that the demo left"),
+        ("README.md, `Your project`", "the same program on reserved B200s"),
+    ):
+        print(f"  {command:<32} {what}")
     return 0 if good else 1
 
 

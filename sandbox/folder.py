@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import json
 import os
 import shutil
 from dataclasses import dataclass
@@ -108,13 +110,27 @@ class Folder:
         earlier sandbox is left.
         """
         self.root.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        path = self.root / "lock"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(descriptor)
-            raise SandboxBusyError(f"the sandbox in {self.root} is already running") from None
+            raise SandboxBusyError(
+                f"the sandbox in {self.root} is already running{self._starter()}: end it with "
+                "Ctrl-C where it was started, or set GEMMA_SANDBOX to another folder"
+            ) from None
+        if not path.exists() or not os.path.samestat(os.fstat(descriptor), path.stat()):
+            os.close(descriptor)  # its holder removed the folder meanwhile
+            return self.lock()
         return descriptor
+
+    def _starter(self) -> str:
+        """The process that started the sandbox, as far as it has said so."""
+        try:
+            return f" (process {json.loads(self.running.read_text())['starter']})"
+        except (OSError, ValueError, KeyError):
+            return ""
 
     def prepare(self) -> bool:
         """Make the folders; return True when an earlier sandbox was killed, not stopped.
@@ -142,3 +158,10 @@ class Folder:
                 shutil.rmtree(path)
             else:
                 path.unlink()
+
+    def remove(self) -> None:
+        """Remove all of it; the caller holds the lock."""
+        self.clear()
+        (self.root / "lock").unlink()
+        with contextlib.suppress(OSError):  # something else was put there since
+            self.root.rmdir()

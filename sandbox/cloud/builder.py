@@ -88,7 +88,11 @@ class Builder:
                     "could not resolve source: googleapi: Error 404: No such object: "
                     f"{source['bucket']}/{source['object']}"
                 )
-            log.write(f"Fetching storage object: gs://{source['bucket']}/{source['object']}\nBUILD")
+            log.write(f"Fetching storage object: gs://{source['bucket']}/{source['object']}")
+            # After the word that Cloud Build writes here.
+            log.write(
+                "BUILD by the sandbox: its steps are played, pods run this machine's packages"
+            )
             context, digest = self._unpack(data)
             self._build(context, log, fault, stop, deadline)
             pushed = [self._push(name, digest, len(data), email, log) for name in build["images"]]
