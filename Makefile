@@ -9,8 +9,10 @@ PY := $(VENV)/bin/python
 REQUIREMENTS := requirements/infra.txt requirements/training.txt requirements/dev.txt
 # The language host takes `python` from PATH, so the environment comes first, then the pinned tools.
 IN_ENV = PATH="$(CURDIR)/$(VENV)/bin:$$($(PYTHON) -m tools --path):$$PATH"
-# The stack `sandbox` lives in the stand-in cloud; every other stack lives at Google.
-RUN_IN = $(if $(filter sandbox,$(STACK)),$(PY) -m sandbox exec --,$(IN_ENV))
+# The stacks `sandbox` and `sandbox-real` live in the stand-in cloud; every other stack lives at Google.
+RUN_IN = $(if $(filter sandbox%,$(STACK)),$(PY) -m sandbox exec --,$(IN_ENV))
+# Looking at a stack starts no sandbox where there was none.
+LOOK_IN = $(if $(filter sandbox%,$(STACK)),$(PY) -m sandbox exec --existing --,$(IN_ENV))
 
 .PHONY: help demo demo-real test tools venv system lint types contracts unit engine training bench goldens \
 	reference preview preview-diff up destroy recover status logs shell lock clean
@@ -92,7 +94,7 @@ reference: venv ## Write docs/configuration.md anew from the settings
 
 ##@ A stack (STACK=dev unless given; STACK=sandbox is the demo's; YES=1 asks nothing)
 preview: venv ## Show what `make up` would change (OFFLINE=1: no cloud account, all as new; FULL=1: all of it)
-	@$(PYTHON) -m tools $(if $(OFFLINE)$(filter sandbox,$(STACK)),demo,preview)
+	@$(PYTHON) -m tools $(if $(OFFLINE)$(filter sandbox%,$(STACK)),demo,preview)
 	@$(if $(OFFLINE),$(PY) -m review --stack $(STACK) $(if $(FULL),--full),$(RUN_IN) pulumi preview --stack $(STACK) --diff)
 
 preview-diff: venv system ## Show what this tree changes against BASE=<git ref>, as a pull request comment
@@ -110,14 +112,14 @@ recover: venv ## Mend a stack whose deployment was killed, so that `make up` goe
 	@$(RUN_IN) $(PY) -m infra.recover --stack $(STACK)
 
 status: venv ## Show each run: phase, node, and in words why it waits
-	@$(RUN_IN) $(PY) -m workloads.status
+	@$(LOOK_IN) $(PY) -m workloads.status --stack $(STACK)
 
 logs: venv ## Follow a run's logs: make logs RUN=vision
-	@$(RUN_IN) $(PY) -m workloads.logs $(RUN)
+	@$(LOOK_IN) $(PY) -m workloads.logs --stack $(STACK) $(RUN)
 
 shell: venv system ## Open a shell with the pinned pulumi (STACK=sandbox: in the sandbox, with its kubectl)
 	@$(PYTHON) -m tools preview
-	@$(if $(filter sandbox,$(STACK)),$(PY) -m sandbox shell,$(IN_ENV) $${SHELL:-bash})
+	@$(if $(filter sandbox%,$(STACK)),$(PY) -m sandbox shell,$(IN_ENV) $${SHELL:-bash})
 
 clean: ## Stop the sandbox and remove its folder
 	@if [ -x $(PY) ]; then $(PY) -m sandbox clean; fi
