@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.training.hub import SHA, Hub, Repository, Token
+from training.common import card
 from training.common.config import ConfigError, Problem
 from training.common.hub import check, check_write, download, push
 from training.common.hub_errors import UnreachableError
@@ -192,23 +193,28 @@ def test_an_adapter_is_pushed_to_a_private_repository(base, hub, tmp_path, monke
     folder.mkdir()
     (folder / "adapter_model.safetensors").write_bytes(b"lora" * 1000)
     (folder / "adapter_config.json").write_text("{}")
-    tags = ["lora", "base_model:adapter:/scratch/a/b"]
-    head = yaml.safe_dump({"base_model": "/scratch/a/b", "tags": tags})
-    (folder / "README.md").write_text(f"---\n{head}---\n# Card\n")  # as PEFT writes it
-    assert push(folder, "jane/adapter", "Adapter of run 1", base) == f"{hub.address}/jane/adapter"
+    config = vision.typed(resolved("vision", model={"model_name_or_path": base}))
+    figures = {"base": {"chrf": 1.5}, "tuned": {"chrf": 42.5}}
+    card.write(folder, config, "image-text-to-text", (900, 100), figures)
+    assert push(folder, "jane/adapter", "Adapter of run 1") == f"{hub.address}/jane/adapter"
     made = hub.repositories["models/jane/adapter"]
     assert made.private
     assert made.commits == ["Adapter of run 1"]
     assert made.files["adapter_model.safetensors"] == b"lora" * 1000
-    card = yaml.safe_load(made.files["README.md"].decode().split("---")[1])
-    assert card.get("base_model") == (GEMMA if base == GEMMA else None)
-    assert card["tags"] == ["lora"]
-    (folder / "README.md").unlink()
-    push(folder, "jane/adapter", "Without a card", base)
-    assert b"library_name: peft" in made.files["README.md"]
+    _, head, body = made.files["README.md"].decode().split("---\n", 2)
+    metadata = yaml.safe_load(head)
+    assert metadata.get("base_model") == (GEMMA if base == GEMMA else None)
+    assert metadata["datasets"] == [ROWS]
+    assert metadata["pipeline_tag"] == "image-text-to-text"
+    assert "| chrf | 1.5 | 42.5 |" in body
+    assert "| rows | 900 training, 100 held-out |" in body
+    assert f'from_pretrained("{base}")' in body
 
 
 def test_the_text_trainer_pushes_what_it_has_saved(hub, tmp_path, monkeypatch):
+    import torch
+    from safetensors.torch import save_file
+
     from training.gemma4_text.finish import publish
 
     class Tokenizer:
@@ -218,14 +224,16 @@ def test_the_text_trainer_pushes_what_it_has_saved(hub, tmp_path, monkeypatch):
     hub.use(monkeypatch, tmp_path / "cache", "hf_writer")
     check_write("jane/sql")
     (tmp_path / "adapter").mkdir()
-    (tmp_path / "adapter" / "README.md").write_text("---\nbase_model: /a/b/c\n---\n# Card\n")
+    save_file({"lora": torch.ones(2)}, tmp_path / "adapter" / "adapter_model.safetensors")
+    (tmp_path / "adapter" / "README.md").write_text("---\nbase_model: /a/b/c\n---\nPEFT's form")
     asked = resolved("text")
     asked["run"] |= {"output_dir": str(tmp_path / "run"), "id": "1"}
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(asked))
     config = text.load(tmp_path / "run.yaml")
-    assert publish(config, Tokenizer(), tmp_path, "jane/sql", local=tmp_path).endswith("/jane/sql")
+    page = publish(config, Tokenizer(), tmp_path, "jane/sql", local=tmp_path, rows=(9, 1))
+    assert page == f"{hub.address}/jane/sql"
     made = hub.repositories["models/jane/sql"]
-    assert made.files.keys() == {"README.md", "tokenizer.json"}
+    assert made.files.keys() == {"README.md", "tokenizer.json", "adapter_model.safetensors"}
     assert {path.name for path in (tmp_path / "run" / "adapter").iterdir()} == made.files.keys()
 
 

@@ -87,6 +87,8 @@ def test_the_page_stands_alone_and_escapes_what_it_shows():
     page = report.page(
         "A & B",
         "<sub>",
+        settings={"rank": 16, "image": None},
+        notice=report.tiny(2_000_000),
         headlines=[report.Headline("loss", "1.5", "was 3")],
         curves={"train": [(1, 3.0), (2, math.nan), (3, 1.5)], "held out": []},
         sections=[
@@ -101,6 +103,10 @@ def test_the_page_stands_alone_and_escapes_what_it_shows():
     assert "<script>" not in page
     assert "x &lt; 1" in page
     assert "{{" not in page
+    assert "2.0 million parameters" in page
+    assert "<th>rank</th><td>16</td>" in page
+    assert "image" not in page.replace("image/", "")  # what is empty is left out
+    assert report.tiny(268_000_000) == ""
     assert "http" not in page.replace("http-equiv", "")
     svg = page[page.index("<svg") : page.index("</svg>") + 6]
     drawing = ElementTree.fromstring(svg)

@@ -56,7 +56,10 @@ def test_chrf_of_equal_and_of_foreign_texts():
         ("**A red mug** with white dots for every day.", False),
         ("A red mug with white dots.\n\nBuy it now today.", False),
         ("<description>A red mug with white dots</description>", False),
-        ("word " * 30, False),
+        (" ".join(f"word{i}" for i in range(30)), False),
+        ("wit wit wit wit wit wit", False),
+        ("A red mug, a red mug, a red mug.", False),
+        ("A very, very red mug for a very long day.", True),
     ],
 )
 def test_form(text, good):
@@ -66,6 +69,6 @@ def test_form(text, good):
 def test_summary():
     found = summary(["a red mug", "a blue pot"], ["a red mug", "x y"], 1, 10)
     assert found["rows"] == 2
-    assert found["rouge_l"] == 0.5
+    assert found["rouge_l"] == 50
     assert found["words"] == 2.5
     assert found["well_formed"] == 1

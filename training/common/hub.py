@@ -123,29 +123,16 @@ def check_write(repository: str, *, private: bool = True) -> None:
         raise refuse("hub_private_repo", True, allowed, ANOTHER.replace("VALUE", "false"))
 
 
-def push(folder: Path, repository: str, message: str, base_model: str) -> str:
+def push(folder: Path, repository: str, message: str) -> str:
     """Upload a local folder as one commit; return the repository's page.
 
     Args:
-        folder: with the adapter, and mostly a card that PEFT has written.
+        folder: with the adapter and its card.
         repository: as `check_write` has seen it.
         message: of the commit.
-        base_model: what the adapter was trained on; goes into the card if it is a Hub id.
     """
-    from huggingface_hub import HfApi, ModelCard
+    from huggingface_hub import HfApi
 
-    page = folder / "README.md"
-    card: Any = (
-        ModelCard.load(page) if page.is_file() else ModelCard("---\nlibrary_name: peft\n---\n")
-    )
-    # PEFT names the folder in which this pod found the base, and the Hub refuses such a card.
-    card.data.base_model = base_model if _is_id(base_model) else None
-    card.data.tags = [tag for tag in card.data.tags or [] if not tag.startswith("base_model:")]
-    card.save(page)
     api = HfApi()
     api.upload_folder(folder_path=folder, repo_id=repository, commit_message=message)
     return f"{api.endpoint}/{repository}"
-
-
-def _is_id(name: str) -> bool:
-    return name.count("/") == 1 and not name.startswith(("/", ".", "~"))

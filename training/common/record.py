@@ -57,9 +57,10 @@ def finish(folder: Folder, run: Mapping[str, Any], facts: Mapping[str, Any]) -> 
         "status": "done",
         "run": dict(run),
         "ended": datetime.now(UTC).isoformat(timespec="seconds"),
-        "git_commit": os.environ.get("GEMMA_GIT_COMMIT"),
         "versions": versions(),
         **facts,
     }
+    if commit := os.environ.get("GEMMA_GIT_COMMIT"):
+        result["git_commit"] = commit
     folder.write(RESULT, json.dumps(result, indent=2) + "\n")
     return result

@@ -1,6 +1,6 @@
 """A run's page: one HTML file without outside parts, to be read in a browser or a bucket's viewer.
 
-page(title, subtitle, headlines=[...], curves={...}, sections=[...], facts={...}) -> str
+Both trainers' pages say `training`, `held-out`, `untuned` and `tuned`, and shares in percent.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 Point = tuple[float, float]
 COLOURS = ("#2563eb", "#d97706", "#059669", "#9333ea")
@@ -35,18 +37,24 @@ class Headline:
 
 @dataclass(frozen=True)
 class Section:
-    """A table with a title: columns, and rows of cells (text is escaped, `Raw` is not)."""
+    """A table with a title: columns, and rows of cells (text is escaped, `Raw` is not).
+
+    `equal` gives all columns the same width, and stacks the cells on a narrow screen.
+    """
 
     title: str
     columns: Sequence[str]
     rows: Iterable[Sequence[str | Raw]]
     note: str = ""
+    equal: bool = False
 
 
 def page(
     title: str,
     subtitle: str,
     *,
+    settings: Mapping[str, object],
+    notice: str = "",
     headlines: Sequence[Headline],
     curves: Mapping[str, Sequence[Point]],
     sections: Sequence[Section],
@@ -57,19 +65,17 @@ def page(
     Args:
         title: name of the run.
         subtitle: one line under it.
+        settings: key and value pairs at the top.
+        notice: a warning above all numbers.
         headlines: shown as tiles.
         curves: (step, value) points by name, drawn into one chart.
         sections: tables.
-        facts: key and value pairs at the foot.
+        facts: key and value pairs at the foot. What is empty is left out, here and in `settings`.
     """
     tiles = "".join(
         f'<div class="tile"><div class="label">{text(h.label)}</div>'
         f'<div class="value">{text(h.value)}</div><div class="note">{text(h.note)}</div></div>'
         for h in headlines
-    )
-    rows = "".join(
-        f"<tr><th>{text(str(key))}</th><td>{text(str(value))}</td></tr>"
-        for key, value in facts.items()
     )
     filled = TEMPLATE.read_text(encoding="utf-8")
     for name, part in {
@@ -78,10 +84,47 @@ def page(
         "tiles": tiles,
         "chart": chart(curves),
         "sections": "".join(_section(section) for section in sections),
-        "facts": rows,
+        "notice": f'<p class="warning">{text(notice)}</p>' if notice else "",
+        "settings": _pairs(settings),
+        "facts": _pairs(facts),
     }.items():
         filled = filled.replace("{{" + name + "}}", part)
     return filled
+
+
+def settings(config: Any, train_rows: int, held_out_rows: int) -> dict[str, object]:
+    """What both trainers' pages say at the top, from a trainer's checked configuration."""
+    run, sft, lora = config.run, config.sft, config.lora
+    limited = sft.get("max_steps", -1) > 0
+    return {
+        "run": run.id,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "model": config.model.model_name_or_path,
+        "data set": config.data.dataset_name,
+        "rows": f"{train_rows} training, {held_out_rows} held-out",
+        "learning rate": f"{sft['learning_rate']:g}, {sft.get('lr_scheduler_type', 'linear')}",
+        "LoRA": f"rank {lora['r']}, alpha {lora.get('lora_alpha')}",
+        "epochs": None if limited else sft.get("num_train_epochs"),
+        "max_steps": sft["max_steps"] if limited else None,
+        "machines": f"{run.nodes} with {run.workers_per_node} workers each, {run.device}",
+        "output folder": run.output_dir,
+        "image": run.image,
+    }
+
+
+def tiny(parameters: int) -> str:
+    """The notice for a model too small to learn the task; empty for every real Gemma."""
+    if parameters >= 50e6:
+        return ""
+    return (
+        f"A model of {parameters / 1e6:.1f} million parameters: this page shows that the path "
+        "works, not what Gemma learns."
+    )
+
+
+def percent(value: float | None) -> str:
+    """A share as `41.5 %`, or a dash."""
+    return "-" if value is None else f"{100 * value:.1f} %"
 
 
 def text(value: str) -> str:
@@ -135,6 +178,7 @@ def chart(curves: Mapping[str, Sequence[Point]], width: int = 860, height: int =
         _, y = at(low_x, tick)
         parts.append(f'<line class="grid" x1="{left}" y1="{y}" x2="{right}" y2="{y}"/>')
         parts.append(f'<text x="{left - 8}" y="{y + 4}" text-anchor="end">{tick:g}</text>')
+    parts.append(f'<text x="{right}" y="{height - 2}" text-anchor="end">step</text>')
     for tick in ticks(low_x, high_x):
         if low_x <= tick <= high_x and float(tick).is_integer():
             x, _ = at(tick, low_y)
@@ -171,14 +215,28 @@ def _section(section: Section) -> str:
     head = "".join(f"<th>{text(column)}</th>" for column in section.columns)
     body = "".join(
         "<tr>"
-        + "".join(f"<td>{cell.html if isinstance(cell, Raw) else text(cell)}</td>" for cell in row)
+        + "".join(
+            f'<td data-column="{text(column)}">'
+            f"{cell.html if isinstance(cell, Raw) else text(cell)}</td>"
+            for column, cell in zip(section.columns, row, strict=True)
+        )
         + "</tr>"
         for row in section.rows
     )
     note = f'<p class="note">{text(section.note)}</p>' if section.note else ""
+    kind = " class='equal'" if section.equal else ""
     return (
-        f"<section><h2>{text(section.title)}</h2>{note}<div class='scroll'><table>"
+        f"<section><h2>{text(section.title)}</h2>{note}<div class='scroll'>"
+        f"<table{kind}>"
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></section>"
+    )
+
+
+def _pairs(values: Mapping[str, object]) -> str:
+    return "".join(
+        f"<tr><th>{text(str(key))}</th><td>{text(str(value))}</td></tr>"
+        for key, value in values.items()
+        if value not in (None, "", {}, [])
     )
 
 

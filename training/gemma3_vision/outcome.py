@@ -10,15 +10,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from training.common import hub, record, report
+from training.common import card, hub, record, report
 from training.common.metrics import METRICS, Mirror, read_metrics, resume_metrics
 from training.common.storage import Folder
 from training.gemma3_vision import export
 from training.gemma3_vision.config import Config
 from training.gemma3_vision.data import Split
-from training.gemma3_vision.evaluate import Measured
+from training.gemma3_vision.evaluate import PROBE_ROWS, Measured
 from training.gemma3_vision.failures import Hopeless
 
+EMPTY = "(empty)"
+TASK = "image-text-to-text"
 LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -66,8 +68,9 @@ def facts(trainer: Any, split: Split, weights: Path, rows: Path, seconds: float)
     """What the record says about a run besides its configuration and its numbers."""
     return {
         "steps": trainer.state.global_step,
-        "train_rows": len(split.train) - split.fillers,
-        "held_out_rows": len(split.held_out),
+        "parameters": trainer.model.get_base_model().num_parameters(),
+        "train_rows": sizes(split)[0],
+        "held_out_rows": sizes(split)[1],
         "rows_left_out": dict(split.skipped),
         "workers": trainer.args.world_size,
         "seconds": round(seconds, 1),
@@ -77,13 +80,14 @@ def facts(trainer: Any, split: Split, weights: Path, rows: Path, seconds: float)
     }
 
 
-def save(model: Any, processor: Any, config: Config, local: Path) -> None:
+def save(model: Any, processor: Any, config: Config, split: Split, local: Path) -> None:
     """Write adapter and processor, and copy them to the run's folder."""
     settings = model.peft_config["default"]
     settings.base_model_name_or_path = config.model.model_name_or_path  # not this pod's cache
     settings.revision = config.model.model_revision
     model.save_pretrained(local)
     processor.save_pretrained(local)
+    card.write(local, config, TASK, sizes(split))
     Folder(config.run.output_dir).upload(local, "adapter")
 
 
@@ -110,16 +114,36 @@ def verify(resolved: Mapping[str, Any], measured: Measured, scratch: Path) -> di
     if done.returncode != 0 or not lines:
         raise Hopeless(f"the adapter could not be verified:\n{done.stdout}{done.stderr[-4000:]}")
     found: dict[str, Any] = json.loads(lines[-1])
-    print(f"reloaded from the bucket: {lines[-1]}", file=sys.stderr, flush=True)
+    print(
+        f"adapter reloaded in a fresh process: equals the trainer's (first {PROBE_ROWS} held-out "
+        f"rows: {lines[-1]})",
+        file=sys.stderr,
+        flush=True,
+    )
     return found
 
 
-def hand_over(config: Config, weights: Path, scratch: Path, processor: Any) -> str | None:
+def sizes(split: Split) -> tuple[int, int]:
+    """Numbers of training rows, fillers left out, and of held-out rows."""
+    return len(split.train) - split.fillers, len(split.held_out)
+
+
+def hand_over(
+    config: Config,
+    weights: Path,
+    scratch: Path,
+    processor: Any,
+    *,
+    split: Split,
+    measured: Measured,
+) -> str | None:
     """Push to the Hub and merge, where the configuration asks for it; the Hub's page, if any."""
     adapter, page = scratch / "adapter", None
+    card.write(adapter, config, TASK, sizes(split), measured.summary)
+    Folder(config.run.output_dir).upload(adapter / "README.md", "adapter/README.md")
     if repository := config.sft.get("hub_model_id"):
         text = f"Adapter of run {config.run.id}"
-        page = hub.push(adapter, repository, text, config.model.model_name_or_path)
+        page = hub.push(adapter, repository, text)
         print(f"pushed to {page}", file=sys.stderr, flush=True)
     if config.export.merged:
         export.save_merged(config, weights, adapter, scratch / "merged", processor)
@@ -161,17 +185,20 @@ def page(
     summary = measured.summary
     tuned, base = summary["tuned"], summary.get("base")
 
-    def against(key: str, form: str) -> str:
-        return f"untuned {base[key]:{form}}" if base else ""
-
     headlines = []
-    for label, key, form in (
-        ("Held-out loss", "held_out_loss", ".3f"),
-        ("ROUGE-L", "rouge_l", ".3f"),
-        ("chrF", "chrf", ".1f"),
-        ("Well-formed", "well_formed", ".0%"),
+    for label, key, shown in (
+        ("held-out loss", "held_out_loss", "{:.3f}".format),
+        ("ROUGE-L (0 to 100)", "rouge_l", "{:.1f}".format),
+        ("chrF (0 to 100)", "chrf", "{:.1f}".format),
+        ("well-formed", "well_formed", report.percent),
     ):
-        headlines.append(report.Headline(label, f"{tuned[key]:{form}}", against(key, form)))
+        note = f"untuned: {shown(base[key])}" if base else ""
+        headlines.append(report.Headline(label, shown(tuned[key]), note))
+    described = f"{tuned['rows']} of {len(split.held_out)}"
+    headlines.append(report.Headline("described rows", described, "the loss is over all held-out"))
+    headlines.append(
+        report.Headline("steps", str(facts["steps"]), f"{facts['seconds']:.0f} s in all")
+    )
     samples = []
     for index in range(min(config.evaluation.samples, len(measured.tuned))):
         row = split.held_out[index]
@@ -180,23 +207,27 @@ def page(
             [
                 report.picture(thumbnail(row["images"][0]), alt=f"row {row['row']}"),
                 row["completion"][0]["content"],
-                untuned,
-                measured.tuned[index],
+                untuned or EMPTY,
+                measured.tuned[index] or EMPTY,
             ]
         )
     table = report.Section(
         "Held-out products",
-        ["Picture", "Reference", "Untuned", "Tuned"],
+        ["picture", "reference", "untuned", "tuned"],
         samples,
-        note="Products that were never trained on, described by both models from the same prompt.",
+        note="Products that were never trained on, described by both models from the same prompt. "
+        "Well-formed: one paragraph of the asked length, without chat, Markdown or repetition.",
+        equal=True,
     )
     return report.page(
-        f"{config.run.workload or 'gemma3-vision'}: {config.run.name}",
+        f"{config.run.name}: {config.run.workload or 'gemma3-vision'}",
         f"{config.model.model_name_or_path}, QLoRA on {config.data.dataset_name}",
+        settings=report.settings(config, facts["train_rows"], len(split.held_out)),
+        notice=report.tiny(facts["parameters"]),
         headlines=headlines,
         curves={
             name: [(line["step"], line[key]) for line in lines if key in line]
-            for name, key in (("train", "loss"), ("held-out", "eval_loss"))
+            for name, key in (("training", "loss"), ("held-out", "eval_loss"))
         },
         sections=[table],
         facts={**facts, **record.versions()},

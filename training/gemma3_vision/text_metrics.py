@@ -10,6 +10,10 @@ WRAPPING = re.compile(
 )
 
 
+# One to four words, three times in a row.
+REPEATED = re.compile(r"\b(\w+(?:\W+\w+){0,3})(?:\W+\1\b){2}", re.I)
+
+
 def words(text: str) -> list[str]:
     """Lower-case words: letters and digits of any script, punctuation dropped."""
     return WORD.findall(text.casefold())
@@ -42,21 +46,21 @@ def chrf(references: Sequence[str], candidates: Sequence[str]) -> float:
 
 
 def well_formed(text: str, least: int, most: int) -> bool:
-    """One paragraph of `least` to `most` words, without chat or Markdown around it."""
-    count = len(text.split())
-    return least <= count <= most and "\n" not in text.strip() and not WRAPPING.search(text)
+    """One paragraph of `least` to `most` words, without chat, Markdown or the same over again."""
+    plain = "\n" not in text.strip() and not WRAPPING.search(text) and not REPEATED.search(text)
+    return least <= len(text.split()) <= most and plain
 
 
 def summary(
     references: Sequence[str], candidates: Sequence[str], least: int, most: int
 ) -> dict[str, float]:
-    """Means over the rows: ROUGE-L (0 to 1), chrF (0 to 100), words, share of well-formed texts."""
+    """Means over the rows: ROUGE-L and chrF (0 to 100), words, share of well-formed texts."""
     count = len(candidates)
     scores = [rouge_l(r, c) for r, c in zip(references, candidates, strict=True)]
     good = sum(well_formed(text, least, most) for text in candidates)
     return {
         "rows": count,
-        "rouge_l": round(sum(scores) / count, 4),
+        "rouge_l": round(100 * sum(scores) / count, 2),
         "chrf": round(chrf(references, candidates), 2),
         "words": round(sum(len(text.split()) for text in candidates) / count, 1),
         "well_formed": round(good / count, 4),

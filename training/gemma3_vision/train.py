@@ -184,13 +184,15 @@ def train(resolved: Mapping[str, Any]) -> None:
     # Without the trainer's autocast around it, as whoever loads the adapter will run it.
     tuned = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
     if rank == 0:
-        outcome.save(tuned, processor, config, scratch / "adapter")
+        outcome.save(tuned, processor, config, split, scratch / "adapter")
 
     # --- verify
     measured = evaluate.measure(tuned, processor, split.held_out, config, rank=rank, world=world)
     if rank == 0:
         outcome.verify(resolved, measured, scratch)
-        page = outcome.hand_over(config, weights, scratch, processor)
+        page = outcome.hand_over(
+            config, weights, scratch, processor, split=split, measured=measured
+        )
         facts = outcome.facts(trainer, split, weights, rows, time.monotonic() - began)
         facts["hub_page"] = page
         outcome.publish(config, scratch, split, measured, facts)

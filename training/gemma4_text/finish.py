@@ -15,17 +15,24 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from training.common import hub, metrics, record, sources
+from training.common import card, hub, metrics, record, sources
 from training.common.storage import Folder
 from training.gemma4_text import data, evaluate, export, model, verify
 from training.gemma4_text.config import Config
 from training.gemma4_text.pages import write_report
 
+TASK = "text-generation"
 PROBES = 4  # held-out rows whose losses the reloaded adapter must reproduce
 
 
 def publish(
-    config: Config, tokenizer: Any, base: Path, repository: str | None, *, local: Path
+    config: Config,
+    tokenizer: Any,
+    base: Path,
+    repository: str | None,
+    *,
+    local: Path,
+    rows: tuple[int, int],
 ) -> str | None:
     """Put the saved adapter where it lasts: the run's folder, and the Hub when asked to.
 
@@ -36,13 +43,14 @@ def publish(
     page = None
     tokenizer.save_pretrained(adapter)
     (adapter / "training_args.bin").unlink(missing_ok=True)  # a pickle, of no use to anyone
+    card.write(adapter, config, TASK, rows)
     folder.upload(adapter, "adapter")
     if layers := export.for_vllm(base, adapter, local / "adapter-vllm"):
         folder.upload(local / "adapter-vllm", "adapter-vllm")
         print(f"{layers} layers have no v_proj: vLLM needs adapter-vllm", file=sys.stderr)
     if repository:
         text = f"Adapter of run {config.run.id}"
-        page = hub.push(adapter, repository, text, config.model.model_name_or_path)
+        page = hub.push(adapter, repository, text)
         print(f"pushed to {page}", file=sys.stderr, flush=True)
     if config.export.merged:
         layers = export.merge(base, adapter, folder, local / "merged")
@@ -81,12 +89,20 @@ def finish(
         raise RuntimeError("the saved adapter is not what was trained: " + "; ".join(wrong))
     print("adapter reloaded in a fresh process: equals the trainer's", file=sys.stderr)
 
-    evaluation: dict[str, Any] = {"tuned": tuned["figures"], "verified_on_rows": len(probes)}
+    evaluation: dict[str, Any] = {"tuned": tuned["figures"]}
     if base is not None:
         evaluation["base"] = base["figures"]
-    folder.write("evaluation.json", json.dumps(evaluation, indent=2) + "\n")
+    written = {**evaluation, "verified_on_rows": len(probes)}
+    folder.write("evaluation.json", json.dumps(written, indent=2) + "\n")
+    rows_seen = facts["rows"]["rows"], len(split.held_out)
+    card.write(local / "adapter", config, TASK, rows_seen, evaluation)
+    folder.upload(local / "adapter" / "README.md", "adapter/README.md")
     lines = metrics.read_metrics(local)
-    facts = {**facts, "seconds": round(time.monotonic() - began, 1)}
+    facts = {
+        **facts,
+        "held_out_rows": len(split.held_out),
+        "seconds": round(time.monotonic() - began, 1),
+    }
     page = write_report(config, rows, tuned, base, lines=lines, facts=facts)
     folder.write("report.html", page)
     if (local / "tensorboard").is_dir():

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from training.common.report import Headline, Section, badge, code, page
+from training.common.record import versions
+from training.common.report import Headline, Section, badge, code, page, percent, settings, tiny
 from training.gemma4_text.config import Config
 from training.gemma4_text.data import Row
 from training.gemma4_text.sql import Verdict, extract
@@ -50,20 +51,26 @@ def write_report(
         Headline(
             "held-out loss",
             f"{figures['held_out_loss']:.3f}",
-            f"untuned: {before['held_out_loss']:.3f}" if before else "nats a token",
+            (f"untuned: {before['held_out_loss']:.3f}, " if before else "") + "evaluated rows",
         ),
         Headline(
             "valid SQL",
             percent(figures["valid_sql"]),
             f"untuned: {percent(before.get('valid_sql'))}",
         ),
-        Headline("held-out rows", str(figures["judged"]), f"{_excluded(figures)} left out"),
+        Headline(
+            "evaluated rows",
+            f"{len(rows)} of {facts['held_out_rows']}",
+            f"{_excluded(figures)} golds do not run",
+        ),
         Headline("steps", str(facts["steps"]), f"{facts['seconds']:.0f} s in all"),
     ]
     curves = {
         "training": [(line["step"], line["loss"]) for line in lines if "loss" in line],
-        "held out": [(line["step"], line["eval_loss"]) for line in lines if "eval_loss" in line],
+        "held-out": [(line["step"], line["eval_loss"]) for line in lines if "eval_loss" in line],
     }
+    if before and len(rows) == facts["held_out_rows"]:  # else the two are of different rows
+        curves["held-out"].insert(0, (0, before["held_out_loss"]))
     comparison = Section(
         "Untuned and tuned, by the same harness",
         ["figure", "untuned", "tuned"],
@@ -76,18 +83,15 @@ def write_report(
         f"run are left out: {_by_dialect(figures)}.",
     )
     return page(
-        f"Text-to-SQL: {config.run.name}",
-        f"{config.model.model_name_or_path} on {config.data.dataset_name}, run {config.run.id}",
+        f"{config.run.name}: {config.run.workload or 'gemma4-text'}",
+        f"{config.model.model_name_or_path}, LoRA on {config.data.dataset_name}",
+        settings=settings(config, facts["rows"]["rows"], facts["held_out_rows"]),
+        notice=tiny(facts["parameters"]),
         headlines=headlines,
         curves=curves,
         sections=[comparison, *_samples(config, rows, tuned, base)],
         facts=_record(config, facts),
     )
-
-
-def percent(value: float | None) -> str:
-    """`41.5 %`, or a dash."""
-    return "-" if value is None else f"{100 * value:.1f} %"
 
 
 def _samples(
@@ -105,7 +109,7 @@ def _samples(
         "kept": "Right before and after",
         "lost": "Lost: right only before tuning",
         "wrong": "Wrong: runs, but gives something else",
-        "error": "Errors: does not run",
+        "error": "Errors: do not run",
         "excluded": "Left out: the gold does not run in SQLite",
     }
     sections: list[Section] = []
@@ -124,11 +128,11 @@ def _samples(
             ]
             for i in shown
         ]
-        note = f"{len(chosen)} rows" + (
+        note = f"{len(chosen)} row{'' if len(chosen) == 1 else 's'}" + (
             f", the first {len(shown)} shown" if len(shown) < len(chosen) else ""
         )
         columns = ["question", "gold", "untuned", "tuned", "verdict"]
-        sections.append(Section(title, columns, body, note))
+        sections.append(Section(title, columns, body, note, equal=True))
     return sections
 
 
@@ -167,7 +171,12 @@ def _by_dialect(figures: Mapping[str, Any]) -> str:
 
 def _record(config: Config, facts: Mapping[str, Any]) -> dict[str, object]:
     kept = {key: value for key, value in facts.items() if value is not None}
+    kept["dropped"] = {
+        f"not needed (train_rows is {config.data.train_rows})" if "beyond" in reason else reason: n
+        for reason, n in facts["dropped"].items()
+        if n
+    }
     for name, value in list(kept.items()):
         if isinstance(value, Mapping):
             kept[name] = ", ".join(f"{key} {number}" for key, number in value.items())
-    return {"output": config.run.output_dir, "image": config.run.image or "-", **kept}
+    return {**kept, **versions()}

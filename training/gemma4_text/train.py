@@ -19,6 +19,7 @@ import uuid
 from typing import Any
 
 from training.common import quiet
+from training.common.card import is_id
 from training.common.config import ConfigError, refuse
 from training.common.hub_errors import UnreachableError
 from training.common.preflight import preflight
@@ -207,22 +208,29 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story from top to bottom
     trainer.save_model(str(local / "adapter"))
     page = None
     if first:
-        page = finish.publish(config, tokenizer, source, repository, local=local)
+        seen = len(rows), len(held_out)
+        page = finish.publish(config, tokenizer, source, repository, local=local, rows=seen)
 
     # --- verify
     facts = {
         "steps": trainer.state.global_step,
-        "train_loss": metrics.last(local, "loss"),
+        "parameters": sum(parameter.numel() for parameter in peft.parameters()),
+        "train_loss": round(metrics.last(local, "loss") or 0.0, 4),
         "rows": data.counts(rows),
         "sequences": len(sequences),
         "sequences_per_step": per_step,
         "dropped": split.dropped,
         "data_fingerprint": data.fingerprint(split.train + split.held_out),
-        "model_revision": config.model.model_revision,
-        "dataset_revision": config.data.dataset_revision,
+        "model_revision": revision(config.model.model_name_or_path, config.model.model_revision),
+        "dataset_revision": revision(config.data.dataset_name, config.data.dataset_revision),
         "hub_page": page,
     }
     return finish.finish(config, trainer, tokenizer, split, local=local, facts=facts, began=began)
+
+
+def revision(name: str, given: str) -> str | None:
+    """The revision of a repository on the Hub; folders have none."""
+    return given if is_id(name) else None
 
 
 def say(first: bool, text: str) -> None:
