@@ -138,7 +138,7 @@ def build(
     operation: Any = client.create_build(
         parent=f"projects/{request.project}/locations/{request.region}",
         project_id=request.project,
-        build=_definition(request, source, latest_image(request)),
+        build=_definition(request, source, context.commit, latest_image(request)),
     )
     build_id = operation.metadata.build.id
     name = f"projects/{request.project}/locations/{request.region}/builds/{build_id}"
@@ -152,10 +152,13 @@ def build(
     return digest
 
 
-def _definition(request: BuildRequest, source: str, cache: str | None) -> cloudbuild_v1.Build:
+def _definition(
+    request: BuildRequest, source: str, commit: str, cache: str | None
+) -> cloudbuild_v1.Build:
     """The build. BuildKit keeps its cache inside the images (inline), since tags cannot move."""
     image = f"{request.image}:{request.tag}"
     arguments = ["build", "--progress=plain", "--build-arg=BUILDKIT_INLINE_CACHE=1"]
+    arguments += [f"--build-arg=GIT_COMMIT={commit}"] if commit else []
     arguments += [f"--cache-from={cache}"] if cache else []
     account = f"projects/{request.project}/serviceAccounts/{request.service_account}"
     return cloudbuild_v1.Build(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import subprocess
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,10 +32,13 @@ class Context:
     Attributes:
         tarball: gzipped tar, Dockerfile at its root.
         sha256: of the tar before compression, in hex.
+        commit: that the files are from, with `-dirty` where they differ; empty: no repository. It
+            is told to the image and no part of its identity.
     """
 
     tarball: bytes
     sha256: str
+    commit: str = ""
 
     @property
     def tag(self) -> str:
@@ -55,7 +59,21 @@ def build_context(root: Path = ROOT) -> Context:
             info.size, info.mode = len(data), 0o644
             archive.addfile(info, io.BytesIO(data))
     plain = buffer.getvalue()
-    return Context(gzip.compress(plain, mtime=0), hashlib.sha256(plain).hexdigest())
+    return Context(
+        gzip.compress(plain, mtime=0), hashlib.sha256(plain).hexdigest(), commit_of(root)
+    )
+
+
+def commit_of(root: Path) -> str:
+    """The commit of the repository at `root`, with `-dirty` where the working tree differs."""
+    describe = ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *describe], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return done.stdout.strip()
 
 
 def _files(root: Path) -> Iterator[tuple[str, Path]]:

@@ -6,11 +6,16 @@ import json
 import posixpath
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from string import Template
 
 _DIGEST = re.compile(r"@sha256:([0-9a-f]{64})$")
+
+
+#: File beside an image's Dockerfile: the `--build-arg`s of its build, as JSON.
+ARGUMENTS = ".build-arguments.json"
 
 
 class ImageError(RuntimeError):
@@ -41,11 +46,16 @@ def resolve(images: Path, reference: str) -> Image:
     folder = images / f"sha256-{match[1]}"
     if not (folder / "Dockerfile").exists():
         raise ImageError(f'failed to pull image "{reference}": not found')
-    return parse((folder / "Dockerfile").read_text(), folder)
+    given = folder / ARGUMENTS
+    arguments: dict[str, str] = json.loads(given.read_text()) if given.exists() else {}
+    return parse((folder / "Dockerfile").read_text(), folder, arguments)
 
 
-def parse(dockerfile: str, files: Path) -> Image:
-    """The configuration that the last stage of a Dockerfile gives its image."""
+def parse(dockerfile: str, files: Path, given: Mapping[str, str] | None = None) -> Image:
+    """The configuration that the last stage of a Dockerfile gives its image.
+
+    `given` holds the build's `--build-arg`s, which count where an ARG asks for them.
+    """
     stages: dict[str, Image] = {}
     stage = ""
     image = Image(files)
@@ -58,7 +68,7 @@ def parse(dockerfile: str, files: Path) -> Image:
         match word.upper():
             case "ARG":
                 name, _, value = rest.partition("=")
-                arguments.setdefault(name, value.strip("\"'"))
+                arguments.setdefault(name, (given or {}).get(name, value.strip("\"'")))
             case "FROM":
                 parts = [part for part in rest.split() if not part.startswith("--")]
                 image = stages.get(parts[0], Image(files, {"PATH": BASE_PATH}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import re
 import shutil
 import tarfile
@@ -14,11 +15,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from sandbox import images
+
 from . import dockerfile
 from .gcp.store import Store
 from .objects import Objects
 from .registry import Image, PushRefused, Registry, split
 
+BUILD_ARG = "--build-arg="
 STEP_FAILED = 'build step 0 "gcr.io/cloud-builders/docker" failed'
 STEP_S = 0.04  # a log that grows: who follows it sees several states of it
 # What a build does, with the roles that allow it.
@@ -93,7 +97,7 @@ class Builder:
             log.write(
                 "BUILD by the sandbox: its steps are played, pods run this machine's packages"
             )
-            context, digest = self._unpack(data)
+            context, digest = self._unpack(data, build["steps"][0]["args"])
             self._build(context, log, fault, stop, deadline)
             pushed = [self._push(name, digest, len(data), email, log) for name in build["images"]]
         except BuildFailed as error:
@@ -105,14 +109,17 @@ class Builder:
         log.write("DONE")
         return pushed
 
-    def _unpack(self, data: bytes) -> tuple[Path, str]:
-        digest = hashlib.sha256(data).hexdigest()
+    def _unpack(self, data: bytes, options: list[str]) -> tuple[Path, str]:
+        given = [o.removeprefix(BUILD_ARG) for o in options if o.startswith(BUILD_ARG)]
+        arguments = json.dumps(dict(pair.split("=", 1) for pair in sorted(given)))
+        digest = hashlib.sha256(data + arguments.encode()).hexdigest()
         final = self.folder / "images" / f"sha256-{digest}"
         if not final.exists():
             partial = final.with_name(f".{final.name}.{uuid.uuid4().hex}")
             partial.mkdir(parents=True)
             with tarfile.open(fileobj=io.BytesIO(data)) as archive:
                 archive.extractall(partial, filter="data")
+            (partial / images.ARGUMENTS).write_text(arguments)
             try:
                 partial.rename(final)
             except OSError:  # another build of the same context was faster

@@ -23,7 +23,7 @@ from infra import image_build
 from infra.image import ImageProvider
 from infra.image_build import BuildFailed, BuildRequest
 from infra.image_context import Context, build_context
-from sandbox import cloud
+from sandbox import cloud, images
 from sandbox.cloud.gcp.store import Record, Store
 from sandbox.cloud.registry import Registry
 from sandbox.folder import Folder
@@ -157,6 +157,16 @@ def test_an_image_is_built_found_and_unpacked_for_the_pods(apis: Apis, context: 
     assert (folder / "training" / "train.py").exists()
     assert any("COPY training training" in line for line in apis.told)
     assert apis.told[-1].endswith(f"built, {digest}")
+
+
+def test_an_image_knows_the_commit_and_is_the_same_without(apis: Apis, context: Any) -> None:
+    made = context("ARG GIT_COMMIT=", "ENV GEMMA_GIT_COMMIT=${GIT_COMMIT}")
+    assert made.commit == ""  # no repository there
+    known = replace(made, commit="0123abc-dirty")
+    assert known.tag == made.tag
+    reference = f"trainer@{apis.build(known)}"
+    image = images.resolve(apis.folder / "images", reference)
+    assert image.environment["GEMMA_GIT_COMMIT"] == "0123abc-dirty"
 
 
 def test_the_next_build_takes_the_newest_image_s_layers(apis: Apis, context: Any) -> None:

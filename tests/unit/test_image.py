@@ -19,7 +19,7 @@ import pytest
 from google.api_core import exceptions
 from pulumi.dynamic.dynamic import serialize_provider
 
-from infra import image_build
+from infra import image_build, image_context
 from infra.image import BY_DIGEST, ImageProvider, Interrupt, TrainerImage, TrainerImageArgs
 from infra.image_context import ROOT, build_context
 from sandbox.cloud import dockerfile
@@ -229,3 +229,15 @@ def test_another_endpoint_is_taken_from_the_environment(monkeypatch: pytest.Monk
     }
     monkeypatch.delenv("SOME_ENDPOINT")
     assert image_build.endpoint("SOME_ENDPOINT") is None
+
+
+def test_the_commit_is_git_s_own_and_marked_where_files_differ(tmp_path: Path) -> None:
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e@example.com"]
+    assert image_context.commit_of(tmp_path) == ""
+    (tmp_path / "file").write_text("one")
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "One"], ["tag", "v1"]):
+        subprocess.run([*git, *command], check=True, timeout=60)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    assert image_context.commit_of(tmp_path) == head.stdout.strip()
+    (tmp_path / "file").write_text("two")
+    assert image_context.commit_of(tmp_path) == f"{head.stdout.strip()}-dirty"
