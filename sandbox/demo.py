@@ -173,7 +173,7 @@ def _summary(
     print("\nWhat next:")
     if good:
         again = f"make {show.name}"
-        print(f"  {again:<32} again: nothing changes and nothing is retrained")
+        print(f"  {again:<42} again: nothing changes and nothing is retrained")
         print(f"  edit a learning rate in {show.settings.name}, {again}: that run is replaced")
     for command, what in (
         (f"make status STACK={STACK}", "how the runs are doing, as for any stack"),
@@ -183,7 +183,7 @@ def _summary(
         ("make clean", "remove all that the demo left"),
         ("README.md, `Your project`", "the same program on reserved B200s"),
     ):
-        print(f"  {command:<32} {what}")
+        print(f"  {command:<42} {what}")
     return 0 if good else 1
 
 
