@@ -7,14 +7,14 @@ import re
 import socket
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pulumi
 from pulumi import dynamic
 
-from infra.image_context import ROOT, build_context
+from infra.image_context import ROOT, build_context, commit_of
 from infra.imports import ONE_AT_A_TIME
 
 BY_DIGEST = re.compile(r"[a-z0-9][a-z0-9.\-/:_]*@sha256:[0-9a-f]{64}")
@@ -132,6 +132,7 @@ class ImageProvider(dynamic.ResourceProvider):
                 raise image_build.BuildFailed(
                     "files of the build context changed during `pulumi up`; run it again"
                 )
+            context = replace(context, commit=commit_of(ROOT))
             try:
                 digest = image_build.build(request, context, _say, Interrupt())
             except image_build.BuildFailed:

@@ -32,8 +32,8 @@ class Context:
     Attributes:
         tarball: gzipped tar, Dockerfile at its root.
         sha256: of the tar before compression, in hex.
-        commit: that the files are from, with `-dirty` where they differ; empty: no repository. It
-            is told to the image and no part of its identity.
+        commit: that the files are from (`commit_of`), empty where it is unknown. It is told to the
+            image and no part of its identity.
     """
 
     tarball: bytes
@@ -59,13 +59,11 @@ def build_context(root: Path = ROOT) -> Context:
             info.size, info.mode = len(data), 0o644
             archive.addfile(info, io.BytesIO(data))
     plain = buffer.getvalue()
-    return Context(
-        gzip.compress(plain, mtime=0), hashlib.sha256(plain).hexdigest(), commit_of(root)
-    )
+    return Context(gzip.compress(plain, mtime=0), hashlib.sha256(plain).hexdigest())
 
 
 def commit_of(root: Path) -> str:
-    """The commit of the repository at `root`, with `-dirty` where the working tree differs."""
+    """The commit of the repository at `root`, with `-dirty` where files differ; else empty."""
     describe = ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         done = subprocess.run(

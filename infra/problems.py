@@ -65,12 +65,15 @@ def _example(detail: ErrorDetails, allowed: str) -> str:
     return "VALUE" if bound is None else str(bound)
 
 
-def unknown(full_key: str, value: object, known: Iterable[str]) -> Problem:
-    """A key that does not exist, with the one that was probably meant."""
+def unknown(full_key: str, value: object, known: Iterable[str], *, hidden: bool = False) -> Problem:
+    """A key that does not exist, with the one that was probably meant; `hidden`: no value."""
     names = sorted(known)
     meant = closest(full_key.replace(":", ".").rsplit(".", 1)[-1], names)
     hint = f"did you mean {meant}? " if meant else ""
     allowed = f"{hint}known here: {', '.join(names)}"
+    if hidden:
+        again = f" && pulumi config set --secret --path '{{group}}{meant}'" if meant else ""
+        return Problem(full_key, "(hidden)", allowed, rename(None, value) + again)
     return Problem(full_key, value, allowed, rename(meant, value))
 
 

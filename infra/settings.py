@@ -92,7 +92,9 @@ def _decode(values: Mapping[str, str]) -> tuple[dict[str, Any], list[Problem]]:
         if namespace != NAMESPACE or full_key == TOKEN:
             continue
         if key not in KEYS:
-            problems.append(unknown(full_key, text, [*KEYS, "huggingFaceToken"]))
+            # A misspelled token must not be repeated in a log.
+            hidden = pulumi_config.is_config_secret(full_key) or text.startswith("hf_")
+            problems.append(unknown(full_key, text, [*KEYS, "huggingFaceToken"], hidden=hidden))
         elif pulumi_config.is_config_secret(full_key):
             allowed = f"no secret ({TOKEN} alone may be one): Google stores this in the clear"
             problems.append(

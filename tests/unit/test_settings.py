@@ -167,6 +167,14 @@ def test_the_command_mends_the_misspelling_and_loses_nothing(changes, key, comma
     assert f"fix:     {commands}\n" in f"{problems(changes)[key]}\n"
 
 
+@pytest.mark.parametrize("secret", [True, False])
+def test_a_token_under_a_misspelled_key_is_not_repeated(secret):
+    given = {"gemma:huggingFaceTokn": "hf_NeverToBeSeen"}
+    text = str(problems(None, given) if secret else problems(given))
+    assert "hf_NeverToBeSeen" not in text
+    assert "pulumi config set --secret --path '{group}huggingFaceToken'" in text
+
+
 def test_a_number_that_is_none_is_told_in_plain_words():
     run = {"workload": "gemma3-vision", "nodes": "two"}
     assert problems({"gemma:runs": {"v": run}})["gemma:runs.v.nodes"].allowed == "a whole number"
