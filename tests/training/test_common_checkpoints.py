@@ -6,18 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.training.saved import FILES, local
 from training.common.checkpoints import Checkpoints
 from training.common.storage import Folder
-
-FILES = {"adapter.bin": b"a" * 100, "deep/optimizer.bin": b"o" * 50, "rng_0.pth": b"r"}
-
-
-def local(folder: Path, step: int) -> Path:
-    place = folder / f"checkpoint-{step}"
-    for name, content in FILES.items():
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        (place / name).write_bytes(content + str(step).encode())
-    return place
 
 
 def test_what_was_uploaded_comes_back(tmp_path: Path):

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from tests.training.saved import FILES, local
 from training.common import checkpoints as module
 from training.common import storage
 from training.common.checkpoints import Checkpoints
 from training.common.storage import Folder
 
-FILES = {"adapter.bin": b"a" * 100, "deep/optimizer.bin": b"o" * 50, "rng_0.pth": b"r" * 9}
 WAYS = ("before", "after", "half")
 
 
@@ -77,14 +77,6 @@ def checkpoints(bucket: Bucket, keep: int = 1) -> Checkpoints:
     found = Checkpoints(Folder("memory://bucket/run"), keep=keep)
     found.folder._fs = bucket
     return found
-
-
-def local(folder: Path, step: int) -> Path:
-    place = folder / f"checkpoint-{step}"
-    for name, content in FILES.items():
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        (place / name).write_bytes(content + str(step).encode())
-    return place
 
 
 def whole(bucket: Bucket, folder: Path) -> int:
