@@ -1,8 +1,11 @@
 """The base model, its adapter, and how both are sharded.
 
 Rank 0 alone reads the weights; the other ranks build the model without storage, and FSDP2 hands
-each its shard. What must be known of a model (wrap class, linear layers of the language model) is
-found from the model itself, so any Gemma text model trains here.
+each its shard. So the host's memory over all ranks is one copy of the model at most: where shards
+lie on GPUs, the page cache of the file that rank 0 reads.
+
+What must be known of a model (wrap class, linear layers of the language model) is found from the
+model itself, so any Gemma text model trains here.
 """
 
 from __future__ import annotations
@@ -24,6 +27,9 @@ TOWERS = ("vision_tower", "audio_tower", "embed_vision", "embed_audio", "multi_m
 
 def load(folder: Path, model: ModelConfig, *, weights: bool) -> Any:
     """The base model in its dtype, on the CPU; without `weights` on the meta device.
+
+    Weights stored in `model.dtype` are mapped from their files and not copied: what rank 0 reads is
+    page cache, which the kernel takes back when memory is short.
 
     Args:
         folder: local folder of the checkpoint.

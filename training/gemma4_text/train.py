@@ -140,7 +140,9 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story from top to bottom
 
     # --- adapter
     adapter = model.lora_config(base, config.lora)
-    say(first, f"{type(base).__name__}: {wrapped}, LoRA on {', '.join(adapter.target_modules)}")
+    targets = adapter.target_modules
+    named = targets if isinstance(targets, str) else ", ".join(sorted(targets))
+    say(first, f"{type(base).__name__}: {wrapped}, LoRA on {named}")
 
     # --- data
     table = sources.fetch(config.data.dataset_name, config.data.dataset_revision, "dataset")

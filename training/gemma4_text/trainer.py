@@ -138,6 +138,12 @@ def gather_trainable(model: Any) -> dict[str, torch.Tensor]:
     return state
 
 
+def held(parameter: torch.Tensor) -> int:
+    """Bytes of a parameter that this rank holds: its shard, where there is one."""
+    own = parameter.to_local() if isinstance(parameter, DTensor) else parameter
+    return own.numel() * own.element_size()
+
+
 class Stop:
     """SIGTERM: at once before and after training, after a checkpoint while training."""
 
@@ -165,6 +171,20 @@ class RunCallback(TrainerCallback):
     def __init__(self, checkpoints: Checkpoints | None, stop: Stop, device: torch.device) -> None:
         self.checkpoints, self.stop, self.device = checkpoints, stop, device
         self.stopped = False
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: Any = None,
+        **_: Any,
+    ) -> None:
+        # Of 62 GB this takes minutes, and nothing else says that it is over.
+        if args.world_size > 1 and state.is_world_process_zero:
+            size = sum(map(held, model.parameters())) / 2**30
+            said = f"weights sharded over {args.world_size} processes, {size:.2f} GiB on each"
+            print(said, file=sys.stderr, flush=True)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
