@@ -7,13 +7,13 @@ import sys
 
 import pytest
 from google.rpc import status_pb2
-from pulumi.runtime import settings
+from pulumi.runtime import config, mocks, settings
 
 # pulumi.provider, which the stand-in plugin is made of, has a copy of google.rpc.Status that cannot
 # be in one process with Google's own. The program's processes never import it; a test run does.
 sys.modules["pulumi.runtime.proto.status_pb2"] = status_pb2
 
-from tests.unit import program  # noqa: E402
+from tests.unit import program, stack_settings  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -39,3 +39,11 @@ def nothing_of_an_earlier_stack():
 def declare():
     """Runs the program on Pulumi's mocks; returns what it declared (tests/unit/program.py)."""
     return program.run
+
+
+@pytest.fixture
+def no_resources():
+    """The stack dev, in which nothing may be declared and nobody asked."""
+    mocks.set_mocks(stack_settings.NoResources(), project="gemma", stack="dev")
+    yield
+    config.set_all_config({}, [])
