@@ -1,69 +1,15 @@
 """Copies folders to and from the sandbox's buckets: `python -m sandbox.bucket upload|download`.
 
-Runs inside the sandbox. Plain requests to Cloud Storage's JSON API: Google's client takes longer
-to import than the copies take.
+Runs inside the sandbox, and finds the emulator by STORAGE_EMULATOR_HOST.
 """
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote, urlencode, urlparse
 
-
-class Bucket:
-    """One bucket of the emulator that STORAGE_EMULATOR_HOST names."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        address = urlparse(os.environ["STORAGE_EMULATOR_HOST"]).netloc
-        self._connection = http.client.HTTPConnection(address, timeout=60)
-
-    def _request(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        self._connection.request(method, path, body, {"Content-Type": "application/octet-stream"})
-        response = self._connection.getresponse()
-        return response.status, response.read()
-
-    def create(self) -> None:
-        """Make the bucket; one that exists is kept."""
-        body = json.dumps({"name": self.name}).encode()
-        status, text = self._request("POST", "/storage/v1/b?project=gemma-sandbox", body)
-        if status not in (200, 409):
-            raise OSError(f"bucket {self.name}: {status} {text.decode(errors='replace')}")
-
-    def write(self, name: str, data: bytes) -> None:
-        """Create or replace an object."""
-        query = urlencode({"uploadType": "media", "name": name})
-        status, text = self._request("POST", f"/upload/storage/v1/b/{self.name}/o?{query}", data)
-        if status != 200:
-            raise OSError(f"gs://{self.name}/{name}: {status} {text.decode(errors='replace')}")
-
-    def read(self, name: str) -> bytes:
-        """An object's content."""
-        path = f"/storage/v1/b/{self.name}/o/{quote(name, safe='')}?alt=media"
-        status, data = self._request("GET", path)
-        if status != 200:
-            raise FileNotFoundError(f"gs://{self.name}/{name}: {status}")
-        return data
-
-    def names(self, prefix: str) -> list[str]:
-        """The objects below `prefix`."""
-        found: list[str] = []
-        token = ""
-        while True:
-            query = urlencode({"prefix": prefix, **({"pageToken": token} if token else {})})
-            status, data = self._request("GET", f"/storage/v1/b/{self.name}/o?{query}")
-            if status != 200:
-                raise FileNotFoundError(f"gs://{self.name}: {status}")
-            answer: dict[str, Any] = json.loads(data)
-            found += [item["name"] for item in answer.get("items") or []]
-            token = answer.get("nextPageToken") or ""
-            if not token:
-                return found
+from sandbox.cloud.objects import Objects
 
 
 def split(uri: str) -> tuple[str, str]:
@@ -74,30 +20,44 @@ def split(uri: str) -> tuple[str, str]:
 
 
 def upload(folder: Path, uri: str) -> int:
-    """Copy all files below `folder`; returns how many."""
-    name, prefix = split(uri)
-    bucket = Bucket(name)
-    bucket.create()
+    """Copy all files below `folder` to a bucket, which is made if absent; returns how many."""
+    bucket, prefix = split(uri)
+    objects = _objects()
+    if not objects.bucket_exists(bucket):
+        objects.create_bucket(bucket, "US")
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     for path in files:
-        bucket.write(prefix + path.relative_to(folder).as_posix(), path.read_bytes())
+        name = prefix + path.relative_to(folder).as_posix()
+        objects.upload(bucket, name, path.read_bytes(), "application/octet-stream")
     return len(files)
 
 
 def download(uri: str, folder: Path, without: str = "") -> int:
-    """Copy all objects below `uri` but those whose path there starts with `without`."""
-    name, prefix = split(uri)
-    bucket = Bucket(name)
+    """Copy all objects below `uri` but those whose path there starts with `without`.
+
+    Raises FileNotFoundError where there is no such bucket, or an object has gone meanwhile.
+    """
+    bucket, prefix = split(uri)
+    objects = _objects()
+    if not objects.bucket_exists(bucket):
+        raise FileNotFoundError(f"gs://{bucket}")
     copied = 0
-    for item in bucket.names(prefix):
-        inner = item.removeprefix(prefix)
+    for name in objects.list(bucket, prefix):
+        inner = name.removeprefix(prefix)
         if not inner or inner.endswith("/") or (without and inner.startswith(without)):
             continue
+        data = objects.download(bucket, name)
+        if data is None:
+            raise FileNotFoundError(f"gs://{bucket}/{name}")
         target = folder / inner
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(bucket.read(item))
+        target.write_bytes(data)
         copied += 1
     return copied
+
+
+def _objects() -> Objects:
+    return Objects(os.environ["STORAGE_EMULATOR_HOST"])
 
 
 if __name__ == "__main__":

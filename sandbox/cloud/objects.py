@@ -1,7 +1,6 @@
 """A Cloud Storage client of a few lines, for the emulator only.
 
-The plugin and the Cloud Build stand-in move small objects; Google's own client takes half a second
-to import, which each start of the plugin would pay.
+Google's own client takes half a second to import, which each start of the plugin would pay.
 """
 
 from __future__ import annotations
