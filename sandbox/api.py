@@ -10,7 +10,7 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlencode
@@ -144,11 +144,6 @@ class Api:
                             changed(event["type"], event["object"])
             except (TimeoutError, OSError, ApiError, ValueError, http.client.HTTPException):
                 time.sleep(0.5)
-
-
-def query(values: Mapping[str, str]) -> str:
-    """The query part of an URL."""
-    return urlencode(values)
 
 
 def _message(text: bytes) -> str:

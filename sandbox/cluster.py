@@ -70,7 +70,7 @@ class ClusterKeeper:
 
     def _install_ray(self) -> None:
         """The CRDs, and the operator once they are served."""
-        files = {f"{file.stem.split('_', 1)[1]}": file for file in shared("kuberay/crds").iterdir()}
+        files = {file.stem.split("_", 1)[1]: file for file in shared("kuberay/crds").iterdir()}
         if not self._served(files):
             for kind, file in sorted(files.items()):  # ray.io_rayjobs.yaml
                 self._install_crd(f"{kind}.ray.io", file)

@@ -14,11 +14,11 @@ from sandbox.api import Api, ApiError, Json
 from sandbox.certificates import ADDRESS, API_PORT
 from sandbox.containers import SITE
 from sandbox.folder import Folder
+from sandbox.logs import LOG_PORT
 from sandbox.network import PodNetworks
 from sandbox.pods import PodWorker
 
 NAME = "sandbox"
-LOG_PORT = 10250
 LEASE_SECONDS = 40  # the controller manager calls a node dead after that long without a word
 # Far more than this machine has: pods ask for what they need in the cloud, and there is no
 # cgroup here that would hold them to it.

@@ -20,10 +20,6 @@ class HalfCreated(Exception):
         self.id, self.state, self.reasons = id_, state, reasons
 
 
-def not_found(what: str) -> CloudError:
-    return CloudError(f"googleapi: Error 404: {what} was not found., notFound")
-
-
 def bad_request(why: str) -> CloudError:
     return CloudError(f"googleapi: Error 400: {why}, badRequest")
 
