@@ -95,18 +95,14 @@ def _inside(folder: Path | None, words: list[str]) -> int:
                 continue
 
 
-def _place(folder: Path | None) -> Folder:
-    return Folder(folder.resolve()) if folder else Folder.default()
-
-
 def _require_state(folder: Path | None) -> None:
-    place = _place(folder)
+    place = Folder.of(folder)
     if not place.etcd.exists():
         raise SandboxError(f"no demo has run in {place.root}: `make demo` first")
 
 
 def _clean(folder: Path | None) -> int:
-    place = _place(folder)
+    place = Folder.of(folder)
     if not place.root.exists():
         print(f"nothing to remove: no sandbox in {place.root}")
         return 0

@@ -39,7 +39,7 @@ class Sandbox:
         `kwok` nodes that carry the annotation `kwok.x-k8s.io/node: fake` are simulated.
         `progress` gets one line for each step.
         """
-        self.folder = Folder(Path(folder).resolve()) if folder else Folder.default()
+        self.folder = Folder.of(folder)
         self.was_killed = False  # whether an earlier sandbox in this folder was killed
         self._options = {"run_pods": run_pods, "kwok": kwok}
         self._progress: Callable[[str], None] = progress or (lambda text: None)

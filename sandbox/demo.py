@@ -25,7 +25,7 @@ ENDING_SECONDS = CANCEL_SECONDS + 30
 def demo(folder: Path | None, show: Show = TINY, *, fresh: bool = False) -> int:
     """Deploy, train, fetch, report; returns the exit code."""
     screen = Screen()
-    place = Folder(folder.resolve()) if folder else Folder.default()
+    place = Folder.of(folder)
     _recover(place, screen, fresh)
     samples = Samples(place, show, screen.say)
     sandbox = Sandbox(place.root, progress=lambda text: screen.say(text, "sandbox"))
@@ -140,14 +140,11 @@ def _fetch(sandbox: Sandbox, runs: dict[str, dict[str, str]], screen: Screen) ->
     for name, run in runs.items():
         folder = sandbox.folder.root / "outputs" / name
         shutil.rmtree(folder, ignore_errors=True)
-        _python(sandbox, "sandbox.bucket", "download", run["folder"], str(folder))
+        copy = [sys.executable, "-m", "sandbox.bucket", "download", run["folder"], str(folder)]
+        sandbox.run(copy)
         folders[name] = folder
         screen.say(f"{name}: {run['folder']} is copied to {_short(folder)}")
     return folders
-
-
-def _python(sandbox: Sandbox, module: str, *arguments: str) -> None:
-    sandbox.run([sys.executable, "-m", module, *arguments])
 
 
 def _summary(

@@ -28,9 +28,10 @@ class Folder:
     root: Path
 
     @staticmethod
-    def default() -> Folder:
-        """The folder named by GEMMA_SANDBOX, else `.sandbox` in the repository."""
-        return Folder(Path(os.environ.get("GEMMA_SANDBOX") or REPOSITORY / ".sandbox").resolve())
+    def of(given: Path | str | None) -> Folder:
+        """The given folder, else GEMMA_SANDBOX's, else `.sandbox` in the repository."""
+        chosen = given or os.environ.get("GEMMA_SANDBOX") or REPOSITORY / ".sandbox"
+        return Folder(Path(chosen).resolve())
 
     @property
     def etcd(self) -> Path:
