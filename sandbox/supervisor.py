@@ -21,7 +21,7 @@ from sandbox.hosts import HostsFile
 from sandbox.logs import serve_logs
 from sandbox.node import Node
 from sandbox.processes import Supervisor
-from sandbox.surroundings import binaries, cloud_environment, install_plugins, shared
+from sandbox.surroundings import binaries, cloud_environment, install_plugin, shared
 
 
 def main() -> int:
@@ -53,7 +53,7 @@ def supervise(folder: Folder, options: dict[str, Any]) -> int:
         network.set_up(folder.hosts, folder.run / "resolv.conf")
         environment: dict[str, str] = {}
         side = _Background(lambda: environment.update(cloud_environment(folder, supervisor)))
-        install_plugins(folder)
+        install_plugin(folder)
         client = servers.start_api_server(folder, supervisor, binaries())
         stages = shared("kwok") if options.get("kwok") else None
         servers.start_controllers(folder, supervisor, binaries(), stages)

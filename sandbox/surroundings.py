@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import tools
+from sandbox import cloud
 from sandbox.certificates import ADDRESS, kubeconfig
 from sandbox.folder import REPOSITORY, Folder, SandboxError
 
@@ -19,30 +21,25 @@ PASSPHRASE = "sandbox"  # protects nothing: the sandbox's stack has no real secr
 
 def binaries() -> Path:
     """The folder with the engine and the servers (`make tools`)."""
-    import tools
-
     return tools.bin_dir()
 
 
 def shared(part: str) -> Path:
     """A folder of files that come with the servers: `kuberay/crds`, `kwok`."""
-    import tools
-
     return tools.share_dir(part)
 
 
 def cloud_environment(folder: Folder, supervisor: Supervisor) -> dict[str, str]:
     """Start the stand-ins for Google's APIs; what Pulumi and the pods must know of them."""
-    cloud: Any = importlib.import_module("sandbox.cloud")
     return cloud.start(folder.root, ADDRESS, supervisor)
 
 
-def install_plugins(folder: Folder) -> None:
+def install_plugin(folder: Folder) -> None:
     """Put the kubernetes plugin into the sandbox's own Pulumi home."""
     source = binaries() / "pulumi-resource-kubernetes"
     if not source.exists():
         return
-    home = folder.pulumi_home / "plugins" / f"resource-kubernetes-v{_plugin_version()}"
+    home = folder.pulumi_home / "plugins" / f"resource-kubernetes-v{version('pulumi-kubernetes')}"
     home.mkdir(parents=True, exist_ok=True)
     link = home / source.name
     if not link.exists():
@@ -50,17 +47,11 @@ def install_plugins(folder: Folder) -> None:
         link.symlink_to(source)
 
 
-def _plugin_version() -> str:
-    from importlib.metadata import version
-
-    return version("pulumi-kubernetes")
-
-
-def environment(folder: Folder, cloud: dict[str, str]) -> dict[str, str]:
+def environment(folder: Folder, services: dict[str, str]) -> dict[str, str]:
     """Variables for whatever joins the sandbox: Pulumi, kubectl, Google's clients."""
     path = [str(folder.bin), str(binaries()), str(Path(sys.executable).parent)]
     return {
-        **cloud,
+        **services,
         "GEMMA_SANDBOX": str(folder.root),
         "VIRTUAL_ENV": sys.prefix,
         "PATH": os.pathsep.join([*path, os.environ.get("PATH", "/usr/bin:/bin")]),
