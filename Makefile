@@ -99,7 +99,7 @@ preview: venv ## Show what `make up` would change (OFFLINE=1: no cloud account, 
 
 preview-diff: venv system ## Show what this tree changes against BASE=<git ref>, as a pull request comment
 	@$(PYTHON) -m tools demo
-	@$(PY) -m review "$(or $(BASE),main)" $(if $(FULL),--full)
+	@$(PY) -m review "$(or $(BASE),main)" --stack $(STACK) $(if $(FULL),--full)
 
 up: venv ## Create or change the stack
 	@$(PYTHON) -m tools preview
