@@ -1,11 +1,15 @@
-"""The text trainer's runs, shared by the tests that only look at what they left."""
+"""Fixtures of several files: the text trainer's runs, the vision trainer, a stand-in of the Hub."""
 
 import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.training.asking import GEMMA
+from tests.training.asking import ROWS as DATA
+from tests.training.hub import Hub, Repository
 from tests.training.text_runs import LENGTH, ROWS, STEPS, Launch, Run, follow, start
 from training.common.config import merge
 
@@ -67,3 +71,46 @@ def sharded(launch: Launch) -> Run:
     run = launch("sharded", 2)
     assert run.code == 0, run.said[-4000:]
     return run
+
+
+@pytest.fixture(scope="session")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The vision trainer's: a tiny Gemma 3 in `model`, pictures of products in `products`."""
+    from training.samples import products, vision_model
+
+    place = tmp_path_factory.mktemp("samples")
+    vision_model.write(place / "model")
+    products.write(place / "products")
+    return place
+
+
+@pytest.fixture(scope="session")
+def processor(samples: Path) -> Any:
+    from training.gemma3_vision import model
+
+    return model.load_processor(samples / "model")
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEMMA_SCRATCH", str(tmp_path / "scratch"))
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def make_trainer(samples: Path, processor: Any, tmp_path: Path) -> Callable[..., Any]:
+    """(trainer, split, settings) of the vision trainer; `sections` change its settings."""
+    from tests.training import vision_trainers
+
+    return vision_trainers.trainer_maker(samples, processor, tmp_path)
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    """A Hub with a gated model, its rows, and a private model of jane's."""
+    files = {"README.md": b"# card", "config.json": b"{}", "model.safetensors": b"w" * 1000}
+    with Hub() as server:
+        server.repositories[f"models/{GEMMA}"] = Repository(files, gated=True, accepted={"jane"})
+        server.repositories[f"datasets/{DATA}"] = Repository({"train.parquet": b"rows"})
+        server.repositories["models/jane/secret"] = Repository(files, private=True, owner="jane")
+        yield server
