@@ -80,10 +80,3 @@ def keep_full_precision(model: Any) -> None:
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
-
-
-def adapted_modules(model: Any) -> list[str]:
-    """Full names of the layers that carry an adapter."""
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
-    return [name for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)]

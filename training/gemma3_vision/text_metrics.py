@@ -8,8 +8,6 @@ WORD = re.compile(r"\w+", re.UNICODE)
 WRAPPING = re.compile(
     r"^\s*(sure|certainly|here is|here's|okay)\b|[*#`]{2}|<[a-z_]+>|^\s*[-*] ", re.I
 )
-
-
 # One to four words, three times in a row.
 REPEATED = re.compile(r"\b(\w+(?:\W+\w+){0,3})(?:\W+\1\b){2}", re.I)
 

@@ -14,13 +14,13 @@ from typing import Any
 from training.common import sources
 from training.common.storage import Folder
 from training.gemma3_vision import data, evaluate, model
-from training.gemma3_vision.config import typed
+from training.gemma3_vision.config import Config, typed
 
 # The same kernels on the same machine give the same numbers; a GPU may choose others for them.
 TOLERANCE = {"cpu": 1e-4, "cuda": 5e-3}  # nats
 
 
-def reload(config: Any, adapter: Path) -> tuple[Any, Any]:
+def reload(config: Config, adapter: Path) -> tuple[Any, Any]:
     """(base model with the adapter in `adapter`, processor saved beside it)."""
     from peft import PeftModel
 
