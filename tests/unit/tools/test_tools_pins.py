@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-import tools
 from tests.unit.tools.kit import make, script
 from tools import catalog, golang, install, on_path, places
 from tools.recipe import OnPath, Tool
@@ -23,7 +22,7 @@ def test_every_tool_is_pinned_to_the_version_that_go_builds() -> None:
 
 
 def test_the_plugin_has_the_version_of_the_sdk() -> None:
-    version = tools.version("pulumi-resource-kubernetes")
+    version = catalog.BY_NAME["pulumi-resource-kubernetes"].version
     assert f"pulumi-kubernetes=={version}" in (ROOT / "pyproject.toml").read_text()
 
 

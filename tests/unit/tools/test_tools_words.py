@@ -23,11 +23,9 @@ def test_unknown_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert "sets: preview, demo, test" in capsys.readouterr().err
 
 
-def test_missing_data_and_programs_say_what_to_do(base: Path) -> None:
+def test_missing_data_say_what_to_do(base: Path) -> None:
     with pytest.raises(FileNotFoundError, match="make tools"):
         tools.share_dir("kuberay/crds")
-    with pytest.raises(FileNotFoundError, match="make tools"):
-        tools.program("etcd")
 
 
 def test_durations() -> None:
