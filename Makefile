@@ -117,7 +117,7 @@ status: venv ## Show each run: phase, node, and in words why it waits
 logs: venv ## Follow a run's logs: make logs RUN=vision
 	@$(LOOK_IN) $(PY) -m workloads.logs --stack $(STACK) $(RUN)
 
-shell: venv system ## Open a shell with the pinned pulumi (STACK=sandbox: in the sandbox, with its kubectl)
+shell: venv $(if $(filter sandbox%,$(STACK)),system) ## Open a shell with the pinned pulumi (STACK=sandbox: in the sandbox, with its kubectl)
 	@$(PYTHON) -m tools preview
 	@$(if $(filter sandbox%,$(STACK)),$(PY) -m sandbox shell,$(IN_ENV) $${SHELL:-bash})
 

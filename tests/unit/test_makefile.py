@@ -24,3 +24,10 @@ def test_the_named_stack_is_asked(target: str, options: list[str]) -> None:
     command = ["make", "--dry-run", target, "STACK=another", *options]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert "--stack another" in said
+
+
+@pytest.mark.parametrize(("stack", "isolated"), [("dev", False), ("sandbox", True)])
+def test_a_shell_for_the_cloud_needs_nothing_of_the_sandbox(stack: str, isolated: bool) -> None:
+    command = ["make", "--dry-run", "shell", f"STACK={stack}"]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert ("bubblewrap" in said) == isolated
