@@ -27,13 +27,14 @@ SHA = "a" * 40
 
 @dataclass
 class Repository:
-    """One repository; `revisions` name the only commit that there is."""
+    """One repository; `revisions` name the only commit that there is, `sha`."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     private: bool = False
     gated: bool = False
     owner: str = "google"
     accepted: set[str] = field(default_factory=set)
+    sha: str = SHA
     revisions: tuple[str, ...] = ("main", SHA)
     commits: list[str] = field(default_factory=list)
 
@@ -99,6 +100,7 @@ class _Refusal(Exception):
 
 class _Handler(BaseHTTPRequestHandler):
     hub: Hub
+    sha = SHA
 
     def log_message(self, *_: object) -> None:
         pass
@@ -120,7 +122,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(refusal.status, text, {k: v for k, v in named.items() if v})
         if isinstance(answer, bytes):
             tag = hashlib.sha256(answer).hexdigest()
-            return self._send(200, answer, {"ETag": f'"{tag}"', "X-Repo-Commit": SHA})
+            return self._send(200, answer, {"ETag": f'"{tag}"', "X-Repo-Commit": self.sha})
         return self._send(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
 
     def _send(self, status: int, content: bytes, headers: dict[str, str]) -> None:
@@ -169,6 +171,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refusal(404, "RepoNotFound", "Repository not found")
         if revision not in repository.revisions:
             raise _Refusal(404, "RevisionNotFound", f"Invalid rev id: {revision}")
+        self.sha = repository.sha
         return repository
 
     def _writable(self, key: str, token: Token | None) -> Repository:
@@ -198,7 +201,7 @@ class _Handler(BaseHTTPRequestHandler):
                 name = key.split("/", 1)[1]
                 return {
                     "id": name,
-                    "sha": SHA,
+                    "sha": repository.sha,
                     "siblings": files,
                     "private": repository.private,
                     "tags": [],

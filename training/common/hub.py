@@ -47,6 +47,24 @@ def check(name: str, revision: str, kind: Kind) -> None:
             download(name, revision, kind, offline=True)
 
 
+def commit(name: str, revision: str, kind: Kind) -> str:
+    """The commit that a branch or tag stands for: the Hub's word, or the cache's without it.
+
+    Raises:
+        ConfigError, UnreachableError: as `check`.
+    """
+    from httpx2 import TransportError
+    from huggingface_hub import HfApi, errors
+
+    with explained(name, revision, kind):
+        try:
+            info = HfApi().repo_info(name, repo_type=kind, revision=revision, timeout=30)
+        except (TransportError, errors.OfflineModeIsEnabled):
+            # The cache names a folder by its commit.
+            return download(name, revision, kind, weights=False, offline=True).name
+    return str(info.sha)
+
+
 def download(
     name: str, revision: str, kind: Kind, *, weights: bool = True, offline: bool = False
 ) -> Path:

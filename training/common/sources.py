@@ -63,6 +63,16 @@ def check(name: str, revision: str, kind: Kind) -> None:
         hub.check(name, revision, kind)
 
 
+def commit(name: str, revision: str, kind: Kind) -> str | None:
+    """The commit that a revision on the Hub stands for now; None for a folder.
+
+    Raises:
+        ConfigError, UnreachableError: as `fetch`.
+    """
+    local = "://" in name or name.startswith(LOCAL) or Path(name).is_dir()
+    return None if local else hub.commit(name, revision, kind)
+
+
 def _from_bucket(uri: str, place: Path, key: str, weights: bool) -> Path:
     folder = Folder(uri)
     objects = folder.list()

@@ -12,6 +12,7 @@ from typing import Any
 
 from training.common import card, hub, record, report
 from training.common.metrics import METRICS, Mirror, read_metrics, resume_metrics
+from training.common.pins import told
 from training.common.storage import Folder
 from training.gemma3_vision import export
 from training.gemma3_vision.config import Config
@@ -64,7 +65,7 @@ def step_of(checkpoint: Path | None) -> int:
     return int(state["global_step"])
 
 
-def facts(trainer: Any, split: Split, weights: Path, rows: Path, seconds: float) -> dict[str, Any]:
+def facts(trainer: Any, split: Split, config: Config, seconds: float) -> dict[str, Any]:
     """What the record says about a run besides its configuration and its numbers."""
     return {
         "steps": trainer.state.global_step,
@@ -74,9 +75,7 @@ def facts(trainer: Any, split: Split, weights: Path, rows: Path, seconds: float)
         "rows_left_out": dict(split.skipped),
         "workers": trainer.args.world_size,
         "seconds": round(seconds, 1),
-        # The Hub's cache names a folder by the commit that a branch stood for.
-        "model_commit": weights.name if weights.parent.name == "snapshots" else None,
-        "dataset_commit": rows.name if rows.parent.name == "snapshots" else None,
+        **told(config),
     }
 
 

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from training.common import record, sources
-from training.common.config import EXIT_CODE, ConfigError, refuse
+from training.common.config import EXIT_CODE, ConfigError, merge, refuse
 from training.common.hub_errors import UnreachableError
+from training.common.pins import pins
 from training.common.preflight import preflight
 from training.common.sections import dump_yaml, read_yaml
 from training.common.storage import Folder
@@ -61,6 +62,7 @@ def drive(resolved: Mapping[str, Any], *, check: bool = False) -> int:
         print(f"already complete: {folder.uri}", file=sys.stderr, flush=True)
         return 0
     preflight(config)
+    resolved = merge(resolved, pins(config))
     if check:
         return 0
     folder.write("config.yaml", dump_yaml(resolved))
@@ -193,7 +195,7 @@ def train(resolved: Mapping[str, Any]) -> None:
         page = outcome.hand_over(
             config, weights, scratch, processor, split=split, measured=measured
         )
-        facts = outcome.facts(trainer, split, weights, rows, time.monotonic() - began)
+        facts = outcome.facts(trainer, split, config, time.monotonic() - began)
         facts["hub_page"] = page
         outcome.publish(config, scratch, split, measured, facts)
     dist.barrier()

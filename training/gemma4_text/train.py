@@ -16,12 +16,13 @@ import shutil
 import sys
 import time
 import uuid
+from dataclasses import replace
 from typing import Any
 
 from training.common import quiet
-from training.common.card import is_id
 from training.common.config import ConfigError, refuse
 from training.common.hub_errors import UnreachableError
+from training.common.pins import pins, told
 from training.common.preflight import preflight
 from training.common.record import finished
 from training.common.storage import Folder
@@ -45,6 +46,7 @@ def main() -> int:
             return 0
         if arguments.check or "RANK" not in os.environ:  # the Job checks before its ranks start
             preflight(config)
+        config = pinned(config)
         return 0 if arguments.check else run(config)
     except ConfigError as error:
         return refuse(error)
@@ -223,16 +225,20 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story from top to bottom
         "sequences_per_step": per_step,
         "dropped": split.dropped,
         "data_fingerprint": data.fingerprint(split.train + split.held_out),
-        "model_revision": revision(config.model.model_name_or_path, config.model.model_revision),
-        "dataset_revision": revision(config.data.dataset_name, config.data.dataset_revision),
+        **told(config),
         "hub_page": page,
     }
     return finish.finish(config, trainer, tokenizer, split, local=local, facts=facts, began=began)
 
 
-def revision(name: str, given: str) -> str | None:
-    """The revision of a repository on the Hub; folders have none."""
-    return given if is_id(name) else None
+def pinned(config: Config) -> Config:
+    """The configuration with commits in place of the Hub's branches."""
+    found = pins(config)
+    return replace(
+        config,
+        model=replace(config.model, **found.get("model", {})),
+        data=replace(config.data, **found.get("data", {})),
+    )
 
 
 def say(first: bool, text: str) -> None:
