@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import resource
+
+from training.common.config import ConfigError, Problem
 
 # Dense bf16 tensor-core FLOP/s, NVIDIA's data sheets; a 4-bit weight is multiplied in bf16.
 PEAK = {"B200": 2.25e15, "H200": 989e12, "H100": 989e12, "A100": 312e12, "L4": 121e12}
+
+
+def check(device: str) -> None:
+    """Fail at once where the GPU that the run asks for is not seen: it never falls back to the CPU.
+
+    Raises:
+        RuntimeError: device is cuda and torch sees no GPU; another machine may have its driver.
+        ConfigError: one that computes no bfloat16, as all of its kind.
+    """
+    import torch
+
+    if device != "cuda":
+        return
+    if not torch.cuda.is_available():
+        raise RuntimeError(f"run.device is cuda and torch sees no GPU: {os.uname().nodename}")
+    if not torch.cuda.is_bf16_supported(including_emulation=False):
+        allowed = f"a GPU with bfloat16; {torch.cuda.get_device_name()} has none"
+        raise ConfigError([Problem("trainer.run.device", device, allowed)])
 
 
 def peak_flops() -> float | None:

@@ -3,26 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from training.common.config import ConfigError, Problem
 from training.gemma3_vision.config import Config
-
-
-def check_device(device: str) -> None:
-    """Fail at once where the GPU that the run asks for is not seen.
-
-    Raises:
-        ConfigError: device is cuda and torch sees none, or one without bfloat16.
-    """
-    import torch
-
-    if device != "cuda":
-        return
-    if not torch.cuda.is_available():
-        allowed = f"cuda where a GPU is seen (torch {torch.__version__} sees none), or cpu"
-        raise ConfigError([Problem("trainer.run.device", device, allowed)])
-    if not torch.cuda.is_bf16_supported(including_emulation=False):
-        allowed = f"a GPU with bfloat16; {torch.cuda.get_device_name()} has none"
-        raise ConfigError([Problem("trainer.run.device", device, allowed)])
 
 
 def load_base(config: Config, folder: Path, *, quantized: bool = True) -> Any:

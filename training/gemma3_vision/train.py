@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from training.common import record, sources
+from training.common import device, record, sources
 from training.common.config import EXIT_CODE, ConfigError, merge, refuse
 from training.common.hub_errors import UnreachableError
 from training.common.pins import pins
@@ -139,7 +139,7 @@ def train(resolved: Mapping[str, Any]) -> None:
     # --- distributed setup: Ray has set the rank variables and joined the process group
     context = get_context()
     rank, world = context.get_world_rank(), context.get_world_size()
-    model.check_device(config.run.device)
+    device.check(config.run.device)
     scratch = fresh_scratch(config, context.get_local_rank())
     dist.barrier()
 

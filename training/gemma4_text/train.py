@@ -21,6 +21,7 @@ from typing import Any
 
 from training.common import quiet
 from training.common.config import ConfigError, refuse
+from training.common.device import check as check_device
 from training.common.hub_errors import UnreachableError
 from training.common.pins import pins, told
 from training.common.preflight import preflight
@@ -57,7 +58,6 @@ def main() -> int:
 
 def run(config: Config) -> int:  # noqa: PLR0915 - one story from top to bottom
     """Train, save, evaluate, verify; the exit code."""
-    import torch
     import torch.distributed as dist
     import yaml
     from transformers import AutoTokenizer, PrinterCallback
@@ -73,8 +73,7 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story from top to bottom
     folder = Folder(config.run.output_dir)
 
     # --- distributed setup
-    if config.run.device == "cuda" and not torch.cuda.is_available():
-        raise SystemExit("run.device is cuda and torch sees no GPU: " + os.uname().nodename)
+    check_device(config.run.device)
     world = int(os.environ.get("WORLD_SIZE", "1"))
     local = sources.scratch() / "runs" / config.run.id
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(local / "tensorboard")

@@ -46,7 +46,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
             losses["tuned"].append(_mean(nll(model, batch)))
             with model.disable_adapter():
                 losses["base"].append(_mean(nll(model, batch)))
-    return {**losses, "tensors": len(model.peft_config) and _adapter_tensors(model)}
+    return {**losses, "tensors": _adapter_tensors(model)}
 
 
 def compare(trainer: dict[str, Any], fresh: dict[str, Any], dtype: str) -> list[str]:
