@@ -46,7 +46,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
             losses["tuned"].append(_mean(nll(model, batch)))
             with model.disable_adapter():
                 losses["base"].append(_mean(nll(model, batch)))
-    return {**losses, "tensors": _adapter_tensors(model)}
+    return losses
 
 
 def compare(trainer: dict[str, Any], fresh: dict[str, Any], dtype: str) -> list[str]:
@@ -66,10 +66,6 @@ def compare(trainer: dict[str, Any], fresh: dict[str, Any], dtype: str) -> list[
 
 def _mean(sums: tuple[float, int]) -> float:
     return sums[0] / max(sums[1], 1)
-
-
-def _adapter_tensors(model: Any) -> int:
-    return sum("lora_" in name for name, _ in model.named_parameters())
 
 
 if __name__ == "__main__":
