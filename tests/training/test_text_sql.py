@@ -3,16 +3,14 @@
 import pytest
 
 from training.gemma4_text.sql import (
-    Limits,
     dialect,
-    execute,
     extract,
     is_ordered,
     judge,
     normal,
     same_tree,
-    statements,
 )
+from training.gemma4_text.sqlite import Limits, execute, statements
 
 SCHEMA = (
     "CREATE TABLE t (id INT, name TEXT, price DECIMAL); "
@@ -60,6 +58,44 @@ ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELEC
         ("CREATE TABLE u (x INT)", "CREATE TABLE v (x INT)", False),
         ("DROP TABLE t", "DROP TABLE IF EXISTS t", True),
         ("ALTER TABLE t ADD COLUMN c INT", "ALTER TABLE t ADD c INT", True),
+        # an index or a trigger is what it does, whatever it is called
+        ("CREATE INDEX i ON t(id)", "CREATE INDEX t_id ON t (id)", True),
+        ('CREATE INDEX "i" ON t(id)', "CREATE INDEX e ON t (id)", True),
+        ("CREATE INDEX i ON t(id)", "CREATE INDEX i ON t(name)", False),
+        ("CREATE INDEX i ON t(id)", "CREATE UNIQUE INDEX i ON t(id)", False),
+        ("CREATE INDEX i ON t(id)", "DELETE FROM t WHERE id = 9", False),
+        (
+            "CREATE TRIGGER a AFTER DELETE ON t BEGIN DELETE FROM t; END",
+            "CREATE TRIGGER b AFTER DELETE ON t BEGIN DELETE FROM t; END",
+            True,
+        ),
+        (
+            "CREATE TRIGGER a AFTER DELETE ON t BEGIN DELETE FROM t; END",
+            "CREATE TRIGGER a AFTER DELETE ON t BEGIN UPDATE t SET id = 0; END",
+            False,
+        ),
+        # right rows, and something done to the tables besides
+        ("SELECT id FROM t", "SELECT id FROM t; DROP TABLE t", False),
+        ("SELECT id FROM t", "CREATE INDEX i ON t(id); SELECT id FROM t", False),
+        # a change that finds no row is not a question without an answer
+        ("DELETE FROM t WHERE id = 9", "DELETE FROM t WHERE name = 'z'", True),
+        ("DELETE FROM t WHERE id = 9", "SELECT id FROM t WHERE id = 9", False),
+        ("SELECT id FROM t WHERE id = 9", "DELETE FROM t WHERE id = 9", False),
+        # whole numbers to the last digit (keys, telephone numbers), also where one is a float
+        ("SELECT 491701234567", "SELECT 491701234568", False),
+        ("SELECT 9007199254740993", "SELECT 9007199254740992", False),
+        ("SELECT 491701234567", "SELECT 491701234567.0", True),
+        ("SELECT 491701234567", "SELECT 491701234568.0", False),
+        ("SELECT 1e300 * 1e300", "SELECT 2e300 * 1e300", True),  # both are infinite
+        ("SELECT 12345678901.1 + 0.2", "SELECT 12345678901.3", True),
+        # of several statements the last that gives rows counts, for the order too
+        ("SELECT 1; SELECT id FROM t ORDER BY id", "SELECT id FROM t ORDER BY id DESC", False),
+        ("SELECT id FROM t ORDER BY id; SELECT name FROM t", "SELECT name FROM t", True),
+        (
+            "SELECT id FROM t ORDER BY id; SELECT id FROM t",
+            "SELECT id FROM t ORDER BY id DESC",
+            True,
+        ),
         # an error, nothing at all, prose
         ("SELECT id FROM t", "SELECT nothing FROM t", False),
         ("SELECT id FROM t", "", False),
@@ -77,6 +113,38 @@ def test_a_gold_that_does_not_run_is_left_out_and_its_dialect_named():
     assert dialect("complete nonsense ((") == "none"
     broken = judge("CREATE TABLE x (a ENUM(;", "SELECT 1", "SELECT 1", LIMITS)
     assert broken.correct is None
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        "SELECT YEAR(id) FROM t",
+        "SELECT id FROM missing",
+        "SELECT a.id FROM t a, t b, t c, t d, t e",
+    ],
+)
+def test_a_view_of_the_schema_that_cannot_be_read_excludes_only_who_reads_it(view: str):
+    schema = f"{SCHEMA} CREATE VIEW v AS {view};"
+    limits = Limits(seconds=1.0, rows=200, memory_mib=64)
+    assert judge(schema, "SELECT id FROM t", "SELECT id FROM t", limits).correct is True
+    assert judge(schema, "SELECT id FROM t", "DELETE FROM t", limits).correct is False
+    assert judge(schema, "DELETE FROM t", "DELETE FROM t WHERE id > 0", limits).correct is True
+    assert judge(schema, "DROP VIEW v", "DROP VIEW IF EXISTS v", limits).correct is True
+    if "missing" in view:
+        assert judge(schema, "SELECT * FROM v", "SELECT 1", limits).correct is None
+
+
+def test_a_gold_whose_view_cannot_be_read_is_left_out():
+    gold = "CREATE VIEW v AS SELECT YEAR(id) AS y FROM t"
+    assert judge(SCHEMA, gold, gold, LIMITS).correct is None
+
+
+@pytest.mark.parametrize("odd", ["a\0b", "a\0;b", "\ud800", "\ud800;", "'" * 999, "(" * 5000, ";;"])
+def test_no_text_ends_an_evaluation(odd: str):
+    assert judge(SCHEMA, "SELECT id FROM t", odd, LIMITS).correct is False
+    assert judge(SCHEMA, odd, "SELECT id FROM t", LIMITS).correct is None
+    judge(odd, "SELECT 1", "SELECT 1", LIMITS)
+    judge("CREATE TABLE t (a); INSERT INTO t VALUES (CAST(x'ff' AS TEXT))", odd, odd, LIMITS)
 
 
 def test_empty_results_are_told_apart():
@@ -100,6 +168,12 @@ def test_every_run_has_a_database_of_its_own():
         (ENDLESS, "too slow"),
         ("SELECT a.id FROM t a, t b, t c, t d, t e", "more than 100 rows"),
         ("SELECT length(randomblob(900000000))", "too big"),
+        ("SELECT hex(zeroblob(500000)) FROM t a, t b, t c, t d", "out of memory"),
+        ("UPDATE t SET name = hex(zeroblob(9000000))", "too big"),
+        (
+            f"CREATE TABLE big AS {ENDLESS.replace('COUNT(*)', 'x').replace(';', ' LIMIT 101')}",
+            "rows",
+        ),
         ("ATTACH DATABASE '/tmp/x.db' AS x", "not authorized"),
         ("PRAGMA writable_schema = 1", "not authorized"),
         ("SELECT load_extension('x')", "not authorized"),
@@ -122,6 +196,13 @@ def test_memory_is_limited():
     error = execute(SCHEMA, grow, Limits(seconds=20, rows=100, memory_mib=32)).error
     assert error is not None
     assert "memory" in error or "full" in error
+
+
+def test_one_call_of_a_function_does_not_run_for_hours():
+    search = "SELECT instr(hex(zeroblob(8000000)), hex(zeroblob(4000000)) || '1')"
+    error = execute(SCHEMA, search, LIMITS).error
+    assert error is not None
+    assert "too big" in error
 
 
 def test_after_an_overrun_the_next_query_runs():

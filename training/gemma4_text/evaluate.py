@@ -12,7 +12,8 @@ import torch.distributed as dist
 
 from training.gemma4_text.config import DataConfig, EvaluationConfig
 from training.gemma4_text.data import IGNORED, Row, encode, end_of_turn, prompt_ids
-from training.gemma4_text.sql import Limits, Verdict, extract, judge
+from training.gemma4_text.sql import Verdict, extract, judge
+from training.gemma4_text.sqlite import Limits
 
 
 def share(count: int, rank: int, world: int) -> list[int]:
