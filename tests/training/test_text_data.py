@@ -1,5 +1,6 @@
 """Rows to tokens: the split, the prompt's end, the labels, what is dropped."""
 
+import sqlite3
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from training.common.config import ConfigError
-from training.gemma4_text import data
+from training.gemma4_text import data, groups
 from training.gemma4_text.config import DataConfig, resolve
 from training.samples import text_model, text_to_sql, tokens
 
@@ -61,13 +62,15 @@ def vars_of(split: data.Split) -> tuple[list[data.Row], list[data.Row]]:
 
 def test_by_schema_no_table_is_on_both_sides(rows: list[data.Row]):
     split = data.split(rows, config(held_out_by="schema", train_rows=200, held_out_rows=60))
-    sides = [{name for row in side for name in data.tables(row.schema)} for side in vars_of(split)]
+    sides = [
+        {name for row in side for name in groups.tables(row.schema)} for side in vars_of(split)
+    ]
     assert sides[0]
     assert sides[1]
     assert not sides[0] & sides[1]
     # An evaluation of some rows sees all schemas: they are not sorted by them.
     few, tables = split.held_out[:30], sides[1]
-    assert {name for row in few for name in data.tables(row.schema)} == tables
+    assert {name for row in few for name in groups.tables(row.schema)} == tables
 
 
 def test_the_split_follows_the_seed_alone(rows: list[data.Row]):
@@ -83,7 +86,80 @@ def test_tables_are_read_from_a_schema():
         "CREATE TABLE IF NOT EXISTS Shop (id INT, price DECIMAL(10,2)); "
         "INSERT INTO Shop VALUES (1, 2); CREATE TABLE b (x INT)"
     )
-    assert data.tables(text) == ["shop(id,price)", "b(x)"]
+    assert groups.tables(text) == ["shop(id,price)", "b(x)"]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "CREATE TABLE t (id INT PRIMARY KEY) WITHOUT ROWID; CREATE TABLE u (x INT)",
+        'CREATE TABLE "my shop" ("the id" INT, `b c` TEXT, [d] INT);',
+        "CREATE TEMP TABLE t (id INT, price DECIMAL(10,2));",
+        "CREATE TABLE main.t (id INT, b TEXT);",
+        "CREATE TABLE t (id INT, -- the, key\n b TEXT /* or, (c INT) */);",
+        "/* CREATE TABLE no (x INT); */ CREATE TABLE t (id INT);",
+        "CREATE TABLE t (id INT CHECK (id IN (1, (2))), b DECIMAL(10,2), PRIMARY KEY (id, b));",
+        "CREATE TABLE t (a TEXT DEFAULT '(,'); CREATE TABLE u (b TEXT DEFAULT ' -- '); "
+        "CREATE TABLE v (c INT, FOREIGN KEY (c) REFERENCES u (b));",
+        "create table if not exists\nt(id)",
+    ],
+)
+def test_tables_are_those_that_sqlite_makes_of_a_schema(schema: str):
+    database = sqlite3.connect(":memory:")
+    database.executescript(schema)
+    listed = "SELECT name FROM {} WHERE type = 'table' ORDER BY rowid"
+    names = [
+        n
+        for s in ("sqlite_master", "sqlite_temp_master")
+        for n in database.execute(listed.format(s))
+    ]
+    made: list[str] = []
+    for (name,) in names:
+        columns = [column[1] for column in database.execute(f"PRAGMA table_info([{name}])")]
+        made.append(f"{name}({','.join(columns)})")
+    assert groups.tables(schema) == made
+
+
+def test_a_table_made_of_a_query_is_a_table():
+    one, two = ("CREATE TABLE t AS SELECT 1 AS a;", "create table t as\nselect 1 as a")
+    assert groups.tables(one) == groups.tables(two) != []
+    assert groups.tables("CREATE TABLE t AS SELECT 2 AS b") != groups.tables(one)
+
+
+@pytest.mark.parametrize(
+    ("question", "schema"),
+    [
+        ("how many users ?", "CREATE TABLE t (id INT);"),
+        ("How many users", "CREATE TABLE t (id INT)"),
+        ("How many\u00a0users?", "CREATE TABLE t(id INT);"),
+        ("\uff28ow many users?", "create table t (\n  id INT\n);"),
+        ("How many users?", "CREATE TABLE t (id INT); -- all of them"),
+        ("How many users?", "/* a */ CREATE TABLE t (id INT);"),
+    ],
+)
+def test_what_differs_in_writing_alone_stays_on_one_side(question: str, schema: str):
+    row = data.Row("How many users?", "CREATE TABLE t (id INT);", "SELECT COUNT(*) FROM t")
+    for by in ("question", "schema"):
+        assert data.group([row, data.Row(question, schema, "SELECT 1")], by) == [[0, 1]]
+    # Neither is a repetition: what the answer compares with may be all that differs.
+    low, high = (data.Row("q", "s", f"SELECT a FROM t WHERE a {sign} 5") for sign in "<>")
+    assert (
+        data.split([low, high], config(train_rows=0, held_out_rows=2)).dropped["repetitions"] == 0
+    )
+
+
+def test_other_questions_and_tables_are_groups_of_their_own():
+    rows = [data.Row(f"question {i}", f"CREATE TABLE t{i} (id INT);", "SELECT 1") for i in range(5)]
+    for by in ("question", "schema"):
+        assert data.group(rows, by) == [[i] for i in range(5)]
+
+
+def test_a_prompt_holds_the_row_as_it_is():
+    row = data.Row(
+        "a {schema} and {question}?", "CREATE TABLE t (a TEXT DEFAULT '{question}')", "x"
+    )
+    asked = data.messages(row, config(user_prompt="{schema} | {question} | {other}"))[1]["content"]
+    assert asked == f"{row.schema} | {row.question} | {{other}}"
 
 
 @pytest.mark.parametrize("name", [*TEMPLATES, "empty thought"])
@@ -146,6 +222,26 @@ def test_a_data_set_that_does_not_fit_is_refused_with_what_it_has(
         data.read(folder, config(dataset_split="tset"))
     (tmp_path / "train.jsonl").write_text('{"sql_prompt": "", "sql_context": "x", "sql": "y"}\n')
     with pytest.raises(ConfigError, match="row 0"):
+        data.read(tmp_path, config())
+
+
+ROW = '{"sql_prompt": "q", "sql_context": "s", "sql": "SELECT 1"}\n'
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"README.md": "no rows here"},
+        {"train.jsonl": ""},
+        {"train.jsonl": ROW + "{broken\n"},
+        {"train.csv": 'sql_prompt,sql_context,sql\n"a,b,c\n'},
+        {"train-0.jsonl": ROW, "train-1.jsonl": ROW.replace("}", ', "note": 1}')},
+    ],
+)
+def test_files_that_no_retry_can_read_are_refused(files: dict[str, str], tmp_path: Path):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError, match="dataset_name"):
         data.read(tmp_path, config())
 
 

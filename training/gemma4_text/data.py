@@ -18,17 +18,9 @@ from typing import Any
 
 from training.common.config import ConfigError, Problem
 from training.gemma4_text.config import DataConfig
+from training.gemma4_text.groups import Row, group
 
 IGNORED = -100  # a label that the loss leaves out
-
-
-@dataclass(frozen=True)
-class Row:
-    """One question: its schema (with or without INSERTs), and the SQL that answers it."""
-
-    question: str
-    schema: str
-    answer: str
 
 
 @dataclass
@@ -47,9 +39,24 @@ def read(folder: Path, data: DataConfig) -> list[Row]:
         ConfigError: no such split or columns, or an empty text, with the row's index.
     """
     from datasets import load_dataset
+    from datasets.data_files import EmptyDatasetError
+    from datasets.exceptions import DatasetGenerationError
 
     try:
         table = load_dataset(str(folder), split=data.dataset_split)
+    except (EmptyDatasetError, StopIteration) as error:
+        allowed = f"a folder or repository with rows ({error or 'its files are empty'})"
+        raise ConfigError(
+            [Problem("trainer.data.dataset_name", data.dataset_name, allowed)]
+        ) from error
+    except DatasetGenerationError as error:
+        cause = error.__cause__
+        if isinstance(cause, OSError):  # a full disk: another machine may do
+            raise
+        allowed = f"files of one format with the same columns ({cause or error})"
+        raise ConfigError(
+            [Problem("trainer.data.dataset_name", data.dataset_name, allowed)]
+        ) from error
     except ValueError as error:
         allowed = f"a split of {data.dataset_name} ({error})"
         raise ConfigError(
@@ -119,46 +126,12 @@ def split(rows: Sequence[Row], data: DataConfig) -> Split:
     return Split(train[: data.train_rows], held_out, dropped)
 
 
-def group(rows: Sequence[Row], by: str) -> list[list[int]]:
-    """Indices of rows that must stay on one side, in order of first appearance."""
-    if by == "question":
-        keys = [[f"{_words(row.question)}\n{_words(row.schema)}"] for row in rows]
-    else:
-        keys = [tables(row.schema) or [_words(row.schema)] for row in rows]
-    parent = list(range(len(rows)))
-
-    def root(index: int) -> int:
-        while parent[index] != index:
-            parent[index] = parent[parent[index]]
-            index = parent[index]
-        return index
-
-    first: dict[str, int] = {}
-    for index, names in enumerate(keys):
-        for name in names:
-            other = first.setdefault(name, index)
-            a, b = sorted((root(other), root(index)))
-            parent[b] = a
-    found: dict[int, list[int]] = {}
-    for index in range(len(rows)):
-        found.setdefault(root(index), []).append(index)
-    return list(found.values())
-
-
-def tables(schema: str) -> list[str]:
-    """Each table of a schema as `name(first column, second column, ...)`, types left out."""
-    found: list[str] = []
-    pattern = r"create\s+table\s+(?:if\s+not\s+exists\s+)?([\w.\"`\[\]]+)\s*\((.*?)\)\s*(?:;|$)"
-    for name, body in re.findall(pattern, schema, re.IGNORECASE | re.DOTALL):
-        flat = re.sub(r"\([^()]*\)", "", body)
-        columns = [part.split()[0].lower() for part in flat.split(",") if part.split()]
-        found.append(f"{name.lower()}({','.join(columns)})")
-    return found
-
-
 def messages(row: Row, data: DataConfig) -> list[dict[str, str]]:
     """The conversation up to the answer."""
-    asked = data.user_prompt.replace("{schema}", row.schema).replace("{question}", row.question)
+    # In one go: a schema may hold the text `{question}`.
+    asked = re.sub(
+        r"\{(schema|question)\}", lambda found: getattr(row, found.group(1)), data.user_prompt
+    )
     return [
         {"role": "system", "content": data.system_prompt},
         {"role": "user", "content": asked},
