@@ -115,6 +115,15 @@ def test_the_page_stands_alone_and_escapes_what_it_shows():
     assert len(lines[0].attrib["points"].split()) == 2
 
 
+def test_the_page_shows_text_in_double_braces_as_it_is():
+    odd = "{{facts}} {{sections}} {{none}}"
+    rows = report.Section("S", ["a"], [[odd]])
+    shown: dict[str, Any] = {"settings": {"k": odd}, "facts": {"only": "once"}, "curves": {}}
+    page = report.page(odd, odd, headlines=[report.Headline(odd, odd)], sections=[rows], **shown)
+    assert page.count(odd) == 7  # the title twice
+    assert page.count("once") == 1
+
+
 def test_the_curve_is_drawn_to_scale():
     points = [(0.0, 0.0), (10.0, 5.0), (20.0, 10.0)]
     text = report.chart({"line": points})

@@ -14,7 +14,7 @@ from torch import nn
 
 from training.common.config import ConfigError
 from training.common.storage import Folder
-from training.gemma4_text import evaluate, model
+from training.gemma4_text import evaluate, model, verify
 from training.gemma4_text.config import DataConfig, FsdpConfig, ModelConfig, resolve
 from training.gemma4_text.data import Row
 from training.gemma4_text.export import merge
@@ -224,6 +224,25 @@ def test_the_held_out_loss_depends_on_no_batch_size(tiny: Any, tokenizer: Any):
         for n in (1, 3, 7)
     ]
     assert losses == pytest.approx([losses[0]] * 3, abs=1e-5)
+
+
+def test_a_reloaded_adapter_is_refused_for_each_way_in_which_it_may_be_another():
+    good = {"tuned": [1.0, 2.0], "base": [3.0, 4.0]}
+    assert verify.compare(good, good, "float32") == []
+    close = {**good, "tuned": [1.0005, 2.0]}
+    assert verify.compare(good, close, "float32") == []
+    for other in (
+        {**good, "tuned": [1.1, 2.0]},
+        {**good, "base": [3.0, 4.1]},
+        {**good, "tuned": [math.nan, 2.0]},
+        {**good, "tuned": [math.inf, 2.0]},
+    ):
+        assert len(verify.compare(good, other, "float32")) == 1
+        assert len(verify.compare(other, good, "float32")) == 1
+    none = {"tuned": [3.0, 4.0], "base": [3.0, 4.0]}
+    assert verify.compare(none, none, "float32") == ["the reloaded adapter changes nothing"]
+    broken = {"tuned": [math.nan], "base": [1.0]}
+    assert verify.compare(broken, broken, "float32") != []
 
 
 def test_answers_come_in_the_order_of_the_rows(tiny: Any, tokenizer: Any):

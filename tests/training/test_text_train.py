@@ -85,6 +85,20 @@ def test_a_run_that_died_after_its_last_step_trains_no_more(launch: Launch):
         assert bool((tensor == trained[name]).all()), name
 
 
+def test_a_loss_that_leaves_all_bounds_is_not_tried_again(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    mark = tmp_path / "no-retry"
+    monkeypatch.setenv("GEMMA_CONFIG_ERROR_FILE", str(mark))
+    infinite = {"lora_alpha": 10**39}  # above what float32 holds, times lora_B, which is 0
+    run = launch("wild", 1, lora=infinite)
+    assert run.code != 0
+    assert "grad_norm is inf at step 1" in run.said, run.said[-3000:]
+    assert mark.exists(), run.said[-4000:]
+    assert not (run.folder / "result.json").exists()
+    assert "loss" in run.lines()[-1]  # what led there is kept
+
+
 def test_two_machines_meet_and_each_uploads_its_part(sharded: Run, launch: Launch):
     apart = launch("apart", 2, nodes=2)
     assert apart.code == 0, apart.said[-4000:]

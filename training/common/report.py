@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import html
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -77,8 +78,7 @@ def page(
         f'<div class="value">{text(h.value)}</div><div class="note">{text(h.note)}</div></div>'
         for h in headlines
     )
-    filled = TEMPLATE.read_text(encoding="utf-8")
-    for name, part in {
+    parts = {
         "title": text(title),
         "subtitle": text(subtitle),
         "tiles": tiles,
@@ -87,9 +87,10 @@ def page(
         "notice": f'<p class="warning">{text(notice)}</p>' if notice else "",
         "settings": _pairs(settings),
         "facts": _pairs(facts),
-    }.items():
-        filled = filled.replace("{{" + name + "}}", part)
-    return filled
+    }
+    # In one go: rows may hold text in double braces.
+    template = TEMPLATE.read_text(encoding="utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found.group(1)], template)
 
 
 def settings(config: Any, train_rows: int, held_out_rows: int) -> dict[str, object]:

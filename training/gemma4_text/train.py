@@ -5,7 +5,8 @@
 
 The order is config, distributed setup, model, adapter, data, train, save, verify. A run whose
 result.json says done ends at once; one that was interrupted goes on from its newest checkpoint.
-Exit codes: 0 done, 78 a configuration that a retry cannot mend, 143 stopped after a checkpoint.
+Exit codes: 0 done, 143 stopped after a checkpoint, 78 what a retry cannot mend: a configuration, or
+a loss that left all bounds.
 """
 
 from __future__ import annotations
@@ -200,7 +201,10 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story from top to bottom
         model.share_buffers(peft, device)
     with metrics.Mirror(local / metrics.METRICS, folder, metrics.METRICS, active=first):
         stop.training = True
-        trainer.train(resume_from_checkpoint=resume)
+        try:
+            trainer.train(resume_from_checkpoint=resume)
+        except metrics.DivergedError as error:  # as the next try would, on the same rows
+            return refuse(error)
         checkpoints.wait()
         stop.training = False
     if runner.stopped:

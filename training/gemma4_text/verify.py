@@ -9,6 +9,7 @@ held (a shard, an empty file), shows here and not in production.
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ def compare(trainer: dict[str, Any], fresh: dict[str, Any], dtype: str) -> list[
     limit = TOLERANCE[dtype]
     for name in ("tuned", "base"):
         for index, (a, b) in enumerate(zip(trainer[name], fresh[name], strict=True)):
-            if abs(a - b) > limit * max(1.0, abs(a)):
+            if not (math.isfinite(a) and abs(a - b) <= limit * max(1.0, abs(a))):
                 found.append(
                     f"row {index}, {name}: the trainer's loss is {a:.5f}, reloaded {b:.5f}"
                 )
