@@ -107,6 +107,15 @@ MODEL_RESERVED: Mapping[str, str] = {
 # Documents packed into one row stay apart with these (measured: the loss equals the unpacked one).
 ISOLATING_ATTENTION = ("sdpa", "eager", "flex_attention", "flash_attention_2", "flash_attention_3")
 
+# Adapters that are more than W + scale * B A: a merge file by file does not know them.
+UNMERGED = (
+    *("use_dora", "rank_pattern", "alpha_pattern", "lora_bias", "modules_to_save"),
+    *("target_parameters", "trainable_token_indices", "layer_replication"),
+)
+# Starts that leave the base as it is; the others (pissa, olora, …) change it, and the saved adapter
+# would be one of a base that nobody has.
+LORA_STARTS = ("gaussian", "orthogonal")
+
 
 def _sections() -> dict[str, tuple[Mapping[str, Key], Mapping[str, str]]]:
     sft = bounded(schema("sft"), SFT_BOUNDS)
@@ -226,10 +235,9 @@ def _combinations(resolved: Mapping[str, Any]) -> list[Problem]:
     sft = cast("Mapping[str, Any]", resolved["sft"])
     model = cast("Mapping[str, Any]", resolved["model"])
     data = cast("Mapping[str, Any]", resolved["data"])
-    fix = "pulumi config set --path '{key}' VALUE"
 
     def wrong(key: str, value: object, allowed: str) -> None:
-        problems.append(Problem(f"trainer.{key}", value, allowed, fix))
+        problems.append(_wrong(key, value, allowed))
 
     attention = model["attn_implementation"]
     if sft.get("packing"):
@@ -261,8 +269,31 @@ def _combinations(resolved: Mapping[str, Any]) -> list[Problem]:
     for place in ("{question}", "{schema}"):
         if place not in data["user_prompt"]:
             wrong("data.user_prompt", data["user_prompt"], f"a text that holds {place}")
-    lora = cast("Mapping[str, Any]", resolved["lora"])
+    return problems + _adapter(resolved["lora"], merged=resolved["export"]["merged"])
+
+
+def _adapter(lora: Mapping[str, Any], *, merged: bool) -> list[Problem]:
+    """Adapters that would be saved, or merged, as something else than what was trained."""
+    problems: list[Problem] = []
+    more = [name for name in UNMERGED if lora.get(name)]
+    if lora.get("bias", "none") != "none":
+        more.append("bias")
+    if merged and more:
+        allowed = f"false with {', '.join(f'lora.{name}' for name in more)}: "
+        problems.append(
+            _wrong("export.merged", True, allowed + "only plain adapters are merged file by file")
+        )
+    start = lora.get("init_lora_weights", True)
+    if isinstance(start, str) and start not in LORA_STARTS:
+        allowed = f"true or one of {', '.join(LORA_STARTS)}: the others change the base as well"
+        problems.append(_wrong("lora.init_lora_weights", start, allowed))
     if lora.get("modules_to_save") and not lora.get("ensure_weight_tying"):
         allowed = "true with lora.modules_to_save: the tied head would become two copies"
-        wrong("lora.ensure_weight_tying", lora.get("ensure_weight_tying", False), allowed)
+        problems.append(
+            _wrong("lora.ensure_weight_tying", lora.get("ensure_weight_tying", False), allowed)
+        )
     return problems
+
+
+def _wrong(key: str, value: object, allowed: str) -> Problem:
+    return Problem(f"trainer.{key}", value, allowed, "pulumi config set --path '{key}' VALUE")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from training.common.storage import Folder
+from training.gemma4_text.config import UNMERGED
 
 
 def merge(base: Path, adapter: Path, folder: Folder, scratch: Path) -> int:
@@ -103,8 +104,7 @@ def for_vllm(base: Path, adapter: Path, target: Path) -> int:
 
 
 def _scale(settings: dict[str, Any]) -> float:
-    extras = ("use_dora", "rank_pattern", "alpha_pattern", "lora_bias", "modules_to_save")
-    used = [name for name in extras if settings.get(name)]
+    used = [name for name in UNMERGED if settings.get(name)]
     if used:
         raise ValueError(f"a streamed merge does not know {', '.join(used)}")
     rank = settings["r"]
