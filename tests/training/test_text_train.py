@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from transformers import AutoTokenizer
 
-from tests.training.text_runs import STEPS, Launch, Run
+from tests.training.text_runs import ROWS, STEPS, Launch, Run
+from training.gemma4_text.config import DataConfig, resolve
+from training.gemma4_text.data import messages, read, split
 
 
 def test_a_run_leaves_all_that_is_promised(sharded: Run, text_samples: Path):
@@ -97,6 +100,29 @@ def test_a_loss_that_leaves_all_bounds_is_not_tried_again(
     assert mark.exists(), run.said[-4000:]
     assert not (run.folder / "result.json").exists()
     assert "loss" in run.lines()[-1]  # what led there is kept
+
+
+def test_rows_too_long_to_train_on_are_not_asked_and_the_merged_model_comes_last(
+    launch: Launch, text_samples: Path
+):
+    settings = {"data": {"held_out_rows": 40}, "sft": {"max_steps": 2, "max_length": 345}}
+    run = launch(
+        "long", 1, **settings, evaluation={"rows": 0, "batch_size": 40}, export={"merged": True}
+    )
+    assert run.code == 0, run.said[-4000:]
+    data = DataConfig(**{**resolve({})["data"], "train_rows": ROWS, "held_out_rows": 40})
+    tokenizer = AutoTokenizer.from_pretrained(text_samples / "model")
+    lengths: list[int] = []
+    for row in split(read(text_samples / "data", data), data).held_out:
+        spoken = [*messages(row, data), {"role": "assistant", "content": row.answer}]
+        text = tokenizer.apply_chat_template(spoken, tokenize=False)
+        lengths.append(len(tokenizer(text.rstrip(), add_special_tokens=False)["input_ids"]))
+    fit = sum(length <= 345 for length in lengths)
+    assert 4 < fit < 40
+    result = run.result()
+    assert result["evaluation"]["tuned"]["rows"] == result["held_out_rows"] == fit
+    assert (run.folder / "merged" / "config.json").is_file()
+    assert run.said.index("equals the trainer's") < run.said.index("layers into")
 
 
 def test_two_machines_meet_and_each_uploads_its_part(sharded: Run, launch: Launch):

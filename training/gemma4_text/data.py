@@ -182,6 +182,18 @@ def encode(tokenizer: Any, row: Row, data: DataConfig, end: int) -> dict[str, li
     return {"input_ids": prompt + answer, "labels": [IGNORED] * len(prompt) + answer}
 
 
+def fitting(
+    tokenizer: Any, rows: Iterable[Row], data: DataConfig, max_length: int | None
+) -> list[Row]:
+    """The rows that `tokenise` keeps, those that fit `max_length` tokens with their answer."""
+    if max_length is None:
+        return list(rows)
+    end = end_of_turn(tokenizer, data)
+    return [
+        row for row in rows if len(encode(tokenizer, row, data, end)["input_ids"]) <= max_length
+    ]
+
+
 def tokenise(tokenizer: Any, rows: Iterable[Row], data: DataConfig, max_length: int | None) -> Any:
     """A `datasets.Dataset` of the encoded rows that fit `max_length`, in order; none is cut.
 

@@ -52,9 +52,6 @@ def publish(
         text = f"Adapter of run {config.run.id}"
         page = hub.push(adapter, repository, text)
         print(f"pushed to {page}", file=sys.stderr, flush=True)
-    if config.export.merged:
-        layers = export.merge(base, adapter, folder, local / "merged")
-        print(f"merged {layers} layers into {folder.uri}/merged", file=sys.stderr, flush=True)
     return page
 
 
@@ -94,6 +91,12 @@ def finish(
         evaluation["base"] = base["figures"]
     written = {**evaluation, "verified_on_rows": len(probes)}
     folder.write("evaluation.json", json.dumps(written, indent=2) + "\n")
+    if config.export.merged:  # minutes, which no other rank waits for here
+        source = sources.fetch(
+            config.model.model_name_or_path, config.model.model_revision, "model"
+        )
+        layers = export.merge(source, local / "adapter", folder, local / "merged")
+        print(f"merged {layers} layers into {folder.uri}/merged", file=sys.stderr, flush=True)
     rows_seen = facts["rows"]["rows"], len(split.held_out)
     card.write(local / "adapter", config, TASK, rows_seen, evaluation)
     folder.upload(local / "adapter" / "README.md", "adapter/README.md")

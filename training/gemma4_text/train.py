@@ -163,6 +163,8 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story from top to bottom
     split.dropped["longer than max_length"] = (
         len(split.train) + len(split.held_out) - len(rows) - len(held_out)
     )
+    # What is dropped is not asked either: a row of any length would have to fit the GPU's memory.
+    split.held_out = data.fitting(tokenizer, split.held_out, config.data, limit)
     sequences = rows
     if arguments.packing and limit is not None:
         sequences = data.packed(rows, limit, arguments.packing_strategy)
