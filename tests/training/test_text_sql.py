@@ -218,6 +218,15 @@ def test_after_an_overrun_the_next_query_runs():
         ("Sure! Here it is:\n```\nSELECT 1\n```\nIt counts.", "SELECT 1"),
         ("The query is:\nSELECT 1", "SELECT 1"),
         ("```sql\nSELECT 1", "SELECT 1"),
+        ("```SELECT 1```", "SELECT 1"),
+        ("```sql SELECT 1```", "SELECT 1"),
+        ("```SQLite \r\nSELECT 1\n```", "SELECT 1"),
+        ("```\r\nSELECT 1\r\n```", "SELECT 1"),
+        ("```\nSELECT sql FROM sqlite_master\n```", "SELECT sql FROM sqlite_master"),
+        (
+            "```WITH sql AS (SELECT 1) SELECT * FROM sql```",
+            "WITH sql AS (SELECT 1) SELECT * FROM sql",
+        ),
         ("no idea", "no idea"),
     ],
 )

@@ -121,7 +121,9 @@ def dialect(query: str) -> str:
 
 def extract(text: str) -> str:
     """The SQL in an answer: a fenced block, or from the first line that starts a statement."""
-    fenced = re.search(r"```(?:\w+)?\s*\n?(.*?)(?:```|$)", text, re.DOTALL)
+    # A word after the fence is a language where its line ends, or where it says so itself.
+    fence = r"```(?:\w*[ \t]*\n|\w*sql\w*\s)?(.*?)(?:```|$)"
+    fenced = re.search(fence, text, re.DOTALL | re.IGNORECASE)
     if fenced and fenced.group(1).strip():
         return fenced.group(1).strip()
     start = STATEMENT.search(text)
