@@ -99,6 +99,11 @@ SFT_RESERVED: Mapping[str, str] = {
     "dataset_text_field": "see the section data",
     "restore_callback_states_from_checkpoint": "the trainer decides",
     "accelerator_config": "follows the launcher",
+    "save_only_model": "a run that resumes needs the optimizer's state",
+    "ignore_data_skip": "a run that resumes would train its first rows again",
+    "enable_jit_checkpoint": "the trainer saves at SIGTERM itself; with this one a stopped run "
+    "would count as done",
+    "auto_find_batch_size": "a step would hold other rows than the configuration says",
 }
 LORA_RESERVED: Mapping[str, str] = {
     "task_type": "the trainer's task",

@@ -89,6 +89,7 @@ SFT_OWN_RESERVED: Mapping[str, str] = {
     "completion_only_loss": "the loss is on the SQL only",
     "packing_strategy": "bfd keeps every document whole; the others cut or mix documents",
     "padding_free": "follows packing",
+    "dataset_kwargs": "rows are encoded and packed before TRL sees them",
     "formatting_func": "see data.user_prompt",
     "chat_template_path": "the model's own chat template is used",
     "push_to_hub": "see hub_model_id: set it and the adapter is pushed",
