@@ -101,6 +101,19 @@ def test_overrides_merge_and_leave_the_arguments_alone():
     assert defaults == {"a": {"b": 1, "c": [1]}}
 
 
+def test_a_section_whose_lines_are_all_comments_keeps_the_defaults():
+    assert resolve({"sft": None, "lora": None}) == resolve({})
+
+
+def test_a_key_written_with_its_section_is_set_below_it():
+    problem = unknown_key("trainer", "sft.max_steps", 20, ["sft", "lora"])
+    assert "did you mean sft: max_steps?" in problem.allowed
+    assert str(problem).endswith(
+        "pulumi config rm --path 'trainer[\"sft.max_steps\"]' && "
+        "pulumi config set --path 'trainer.sft.max_steps' 20"
+    )
+
+
 def test_a_resolved_configuration_survives_yaml(tmp_path: Path):
     resolved = resolve({"run": {"output_dir": "gs://b/runs/x", "device": "cpu"}})
     path = tmp_path / "run.yaml"

@@ -11,14 +11,27 @@ import dataclasses
 import difflib
 import os
 import re
+import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 EXIT_CODE = 78
 """EX_CONFIG of sysexits.h: the Job's podFailurePolicy does not retry it."""
+
+
+TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{8,}")
+"""A Hugging Face token, which may stand under any key and must not be repeated in a log."""
+
+PLAIN = re.compile(r"[\w-]+")
+LAST_PART = re.compile(r'(?:\["[^"]*"\]|[^.:"\[\]]*)$')
+
+
+def under(prefix: str, key: object) -> str:
+    """The path of `key` below `prefix` as `pulumi config set --path` takes it."""
+    return f"{prefix}.{key}" if PLAIN.fullmatch(str(key)) else f'{prefix}["{key}"]'
 
 
 @dataclass(frozen=True)
@@ -45,10 +58,11 @@ class Problem:
     def __str__(self) -> str:
         lines = [self.key, f"    given:   {_shown(self.value)}", f"    allowed: {self.allowed}"]
         if self.fix:
-            group = re.sub(r"[^.:]*$", "", self.key)
+            group = LAST_PART.sub("", self.key)
+            group = group if group.endswith((".", ":")) else f"{group}."
             fix = self.fix.replace("{key}", self.key).replace("{group}", group)
             lines.append(f"    fix:     {fix}")
-        return "\n".join(lines)
+        return TOKEN.sub("hf_(hidden)", "\n".join(lines))
 
 
 class ConfigError(ValueError):
@@ -68,12 +82,15 @@ class ConfigError(ValueError):
 def merge(defaults: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """`defaults` with `overrides` laid over them.
 
-    Mappings merge key by key, anything else (lists too) replaces what was there. Neither argument
-    is changed.
+    Mappings merge key by key, anything else (lists too) replaces what was there. Nothing in place
+    of a mapping, which is how YAML reads a section whose lines are all comments, leaves it as it
+    is. Neither argument is changed.
     """
     merged: dict[str, Any] = {key: _copied(value) for key, value in defaults.items()}
     for key, value in overrides.items():
         below = merged.get(key)
+        if isinstance(below, Mapping) and value is None:
+            continue
         if isinstance(below, Mapping) and isinstance(value, Mapping):
             merged[key] = merge(cast("Mapping[str, Any]", below), cast("Mapping[str, Any]", value))
         else:
@@ -108,17 +125,40 @@ def rename(near: str | None, value: object) -> str:
     remove = "pulumi config rm --path '{key}'"
     if near is None:
         return remove
-    plain = value if isinstance(value, str | int | float) else "VALUE"
-    return f"{remove} && pulumi config set --path '{{group}}{near}' {plain}"
+    sets = [
+        f"pulumi config set --path '{{group}}{near}{path}' {_word(leaf)}"
+        for path, leaf in _leaves(value)
+    ]
+    return " && ".join([remove, *sets])
+
+
+def _leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
+    """The plain values inside `value`, with their paths below it; nothing (null) has none."""
+    if isinstance(value, Mapping):
+        for key, item in cast("Mapping[object, object]", value).items():
+            yield from _leaves(item, under(path, key))
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(cast("Sequence[object]", value)):
+            yield from _leaves(item, f"{path}[{index}]")
+    elif value is not None:
+        yield path, value
+
+
+def _word(value: object) -> str:
+    """A value as a shell hands it to `pulumi config set`."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return f"-- {shlex.quote(text)}" if text.startswith("-") else shlex.quote(text)
 
 
 def unknown_key(prefix: str, key: str, value: object, known: Iterable[str]) -> Problem:
     """The problem of a key that nothing reads, with the known one that it resembles."""
     names = sorted(known)
     near = closest(key, names)
-    path = f"{prefix}.{key}" if prefix else key
+    if key.partition(".")[0] in names:
+        near = key  # sft.learning_rate as one word: a level is missing, not a letter wrong
+    path = under(prefix, key) if prefix else key
     if near is not None:
-        allowed = f"no such key; did you mean {near}?"
+        allowed = f"no such key; did you mean {near.replace('.', ': ')}?"
     else:
         shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
         allowed = f"no such key; known here: {shown}"

@@ -102,6 +102,9 @@ class Key:
             and "number" not in self.types
         ):
             value, name = int(value), "integer"  # JSON from elsewhere may hold 16.0
+        if name == "integer" and "number" in self.types and "integer" not in self.types:
+            # The engine hands over 2.0 as 2: the same configuration must have the same text.
+            value, name = float(cast("int", value)), "number"
         if name not in self.types and not (name == "integer" and "number" in self.types):
             return value, False
         if name == "string" and self.choices and value not in self.choices:
