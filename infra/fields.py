@@ -23,11 +23,19 @@ REGION = re.compile(
     r"(central|east|north|northeast|northwest|south|southeast|southwest|west)[0-9]{1,2}"
 )
 ZONE = re.compile(REGION.pattern + "-[a-z]")
-NETWORK = re.compile(
-    r"(projects/[a-z0-9.:-]+/(global/networks|regions/[a-z0-9-]+/subnetworks)/)?" + NAME.pattern
+NETWORK = re.compile(r"(projects/[a-z0-9.:-]+/global/networks/)?" + NAME.pattern)
+SUBNETWORK = re.compile(
+    r"(projects/[a-z0-9.:-]+/regions/(?P<region>[a-z0-9-]+)/subnetworks/)?" + NAME.pattern
 )
-DIGEST = re.compile(r"[\w.-]+(:\d+)?(/[\w.-]+)+@sha256:[0-9a-f]{64}")
-SECRET = re.compile(r"(projects/[a-z0-9.:-]+/secrets/)?[A-Za-z0-9_-]{1,255}")
+DIGEST = re.compile(r"[a-z0-9.-]+(:[0-9]+)?(/[a-z0-9._-]+)+@sha256:[0-9a-f]{64}")
+# A token begins with hf_: given in place of a secret's name it would be shown, and stored readable.
+SECRET = re.compile(r"(projects/[a-z0-9.:-]+/secrets/)?(?!hf_)[A-Za-z0-9_-]{1,255}")
+OBJECT = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+PROHIBITED = [
+    ipaddress.IPv4Network(text)
+    for text in ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4")
+]
+INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)")
 EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 
 
@@ -67,22 +75,38 @@ def _cidr(value: str) -> str:
     try:
         ipaddress.IPv4Network(value)
     except ValueError:
-        raise ValueError("an IPv4 range whose host bits are 0, such as 10.20.0.0/20") from None
+        pass
+    else:
+        if re.search(r"/\d+$", value):  # neither a bare address nor a netmask
+            return value
+    raise ValueError("an IPv4 range whose host bits are 0, such as 10.20.0.0/20")
+
+
+def _own_range(value: str) -> str:
+    """A range that a subnetwork can have."""
+    found = ipaddress.IPv4Network(_cidr(value))
+    if not 8 <= found.prefixlen <= 29 or any(map(found.overlaps, PROHIBITED)):
+        raise ValueError(
+            "a range of /8 to /29, such as 10.20.0.0/20, apart from those that Google prohibits "
+            "(https://cloud.google.com/vpc/docs/subnets#prohibited-ipv4-ranges)"
+        )
     return value
 
 
 def _instant(value: str) -> str:
     try:
-        at = datetime.fromisoformat(value.replace("Z", "+00:00"))
+        datetime.fromisoformat(value.replace("Z", "+00:00"))
+        valid = INSTANT.fullmatch(value)
     except ValueError:
-        at = None
-    if at is None or at.tzinfo is None:
+        valid = None
+    if not valid:
         raise ValueError("a time with its zone (RFC 3339), such as 2026-12-01T02:00:00Z")
     return value
 
 
 BucketName = Annotated[str, AfterValidator(_bucket)]
 Cidr = Annotated[str, AfterValidator(_cidr)]
+OwnRange = Annotated[str, AfterValidator(_own_range)]
 Instant = Annotated[str, AfterValidator(_instant)]
 LabelKey = Annotated[
     str,
@@ -96,10 +120,12 @@ LabelValue = Annotated[
 ]
 NetworkName = Annotated[
     str,
+    _matching(NETWORK, "a name, or the full path projects/PROJECT/global/networks/NAME"),
+]
+SubnetworkName = Annotated[
+    str,
     _matching(
-        NETWORK,
-        "a name, or the full path projects/PROJECT/global/networks/NAME "
-        "(projects/PROJECT/regions/REGION/subnetworks/NAME)",
+        SUBNETWORK, "a name, or the full path projects/PROJECT/regions/REGION/subnetworks/NAME"
     ),
 ]
 RangeName = Annotated[
@@ -116,7 +142,11 @@ Recurrence = Annotated[
     ),
 ]
 SecretName = Annotated[
-    str, _matching(SECRET, "the name of a Secret Manager secret, or projects/PROJECT/secrets/NAME")
+    str,
+    _matching(
+        SECRET,
+        "the name of a Secret Manager secret, or projects/PROJECT/secrets/NAME; never the token",
+    ),
 ]
 Email = Annotated[str, _matching(EMAIL, "an e-mail address")]
 RunName = Annotated[
@@ -124,6 +154,19 @@ RunName = Annotated[
     _matching(
         re.compile(r"[a-z]([a-z0-9-]{0,34}[a-z0-9])?"),
         "at most 36 lower-case letters, digits, '-', first a letter, last no '-'",
+    ),
+]
+# Both end up in names and labels of the cluster's objects. KubeRay takes 53 characters for a
+# RayCluster, of which 11 are the hash of its content.
+QueueName = Annotated[
+    str,
+    _matching(OBJECT, "at most 63 lower-case letters, digits, '-', no '-' at either end"),
+]
+ClusterName = Annotated[
+    str,
+    _matching(
+        re.compile(r"[a-z]([a-z0-9-]{0,40}[a-z0-9])?"),
+        "at most 42 lower-case letters, digits, '-', first a letter, last no '-'",
     ),
 ]
 Days = Annotated[int, Field(ge=1, le=3650)]

@@ -10,18 +10,22 @@ import pulumi
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from training.common.config import ConfigError, Problem, closest, rename
+from training.common.config import ConfigError, Problem, closest, rename, under
 
 NAMESPACE = "gemma"
 #: In place of pydantic's own words, by its type of error.
 PHRASES = {
     "bool_parsing": "true or false",
     "bool_type": "true or false",
+    "dict_type": "a group of keys",
     "float_parsing": "a number",
     "float_type": "a number",
     "int_from_float": "a whole number",
     "int_parsing": "a whole number",
     "int_type": "a whole number",
+    "model_type": "a group of keys",
+    "string_type": "text",
+    "tuple_type": "a list",
 }
 
 
@@ -31,8 +35,11 @@ class StackConfigError(ConfigError, pulumi.RunError):
 
 def key_of(detail: ErrorDetails) -> str:
     """The key as `pulumi config set --path` takes it: gemma:cluster.authorizedNetworks[0].cidr."""
-    path = [f"[{p}]" if isinstance(p, int) else f".{p}" for p in detail["loc"] if p != "[key]"]
-    return f"{NAMESPACE}:" + "".join(path).removeprefix(".")
+    path = ""
+    for part in detail["loc"]:
+        if part != "[key]":
+            path = f"{path}[{part}]" if isinstance(part, int) else under(path, part)
+    return f"{NAMESPACE}:" + path.removeprefix(".")
 
 
 def problem(detail: ErrorDetails, model: type[BaseModel]) -> Problem:
@@ -52,17 +59,25 @@ def problem(detail: ErrorDetails, model: type[BaseModel]) -> Problem:
     allowed = PHRASES.get(detail["type"], allowed.removeprefix("Input should be "))
     if detail["loc"][-1] == "[key]":
         return Problem(key, path[-1], allowed, f"pulumi config rm --path '{key}'")
-    example = _example(detail, allowed)
-    return Problem(key, value, allowed, f"pulumi config set {flag}'{key}' {example}")
+    remove = f"pulumi config rm {flag}'{key}'"
+    if detail["type"] == "tuple_type" and value is not None:
+        return Problem(
+            key, value, allowed, f"{remove} && pulumi config set --path '{key}[0]' VALUE"
+        )
+    if detail["type"] == "literal_error" or (
+        value is not None and detail["type"] not in ("dict_type", "model_type")
+    ):
+        example = _example(detail, allowed)
+        return Problem(key, value, allowed, f"pulumi config set {flag}'{key}' {example}")
+    return Problem(key, value, allowed, remove)  # what is left out has its default
 
 
 def _example(detail: ErrorDetails, allowed: str) -> str:
     if detail["type"] == "literal_error":
         choices = allowed.split("'")[1::2]
         return closest(str(detail["input"]), choices) or choices[0]
-    context = detail.get("ctx", {})
-    bound = context.get("ge", context.get("le"))
-    return "VALUE" if bound is None else str(bound)
+    least = detail.get("ctx", {}).get("ge")  # never the most: it may be thousands of machines
+    return "VALUE" if least is None else f"{least:g}"
 
 
 def unknown(full_key: str, value: object, known: Iterable[str], *, hidden: bool = False) -> Problem:

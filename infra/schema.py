@@ -14,6 +14,7 @@ from pydantic.alias_generators import to_camel
 from infra.fields import (
     BucketName,
     Cidr,
+    ClusterName,
     Days,
     Email,
     ImageReference,
@@ -21,11 +22,17 @@ from infra.fields import (
     LabelKey,
     LabelValue,
     NetworkName,
+    OwnRange,
+    QueueName,
     RangeName,
     Recurrence,
     RunName,
     SecretName,
+    SubnetworkName,
 )
+
+MOST_NODES = 5000  # of a GKE cluster without a request for more
+MOST_HOURS = 365 * 24  # seconds of a deadline must fit 32 bits
 
 
 class Group(BaseModel):
@@ -38,6 +45,7 @@ class Group(BaseModel):
         validate_by_name=True,
         validate_by_alias=True,
         arbitrary_types_allowed=True,
+        coerce_numbers_to_str=True,  # `pulumi config set --path` makes a number of 1234
     )
 
 
@@ -56,7 +64,7 @@ class Network(Group):
         description="An existing VPC to use. Unset: a dedicated one is made.",
         examples=["projects/host-project/global/networks/shared"],
     )
-    subnetwork: NetworkName | None = Field(
+    subnetwork: SubnetworkName | None = Field(
         default=None,
         description="Its subnetwork in the stack's region, with Private Google Access.",
         examples=["projects/host-project/regions/us-central1/subnetworks/gke"],
@@ -71,9 +79,9 @@ class Network(Group):
         description="Secondary range for services in that subnetwork. Unset: GKE makes one.",
         examples=["services"],
     )
-    cidr: Cidr = Field(default="10.20.0.0/20", description="Nodes of the dedicated VPC.")
-    pods_cidr: Cidr = Field(default="10.24.0.0/16", description="Pods of the dedicated VPC.")
-    services_cidr: Cidr = Field(
+    cidr: OwnRange = Field(default="10.20.0.0/20", description="Nodes of the dedicated VPC.")
+    pods_cidr: OwnRange = Field(default="10.24.0.0/16", description="Pods of the dedicated VPC.")
+    services_cidr: OwnRange = Field(
         default="10.28.0.0/20", description="Services of the dedicated VPC."
     )
     private_nodes: bool = Field(
@@ -198,7 +206,9 @@ class Run(Group):
         description="Gemma 3 vision QLoRA on Ray, or Gemma 4 text LoRA with FSDP."
     )
     enabled: bool = Field(default=True, description="false: no cluster objects for this run.")
-    nodes: Annotated[int, Field(ge=1)] = Field(default=1, description="Worker machines.")
+    nodes: Annotated[int, Field(ge=1, le=MOST_NODES)] = Field(
+        default=1, description="Worker machines."
+    )
     min_nodes: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="Ray may start with so many and grow to `nodes`.", examples=[1]
     )
@@ -210,21 +220,25 @@ class Run(Group):
     attempt: Annotated[int, Field(ge=1)] = Field(
         default=1, description="Raise it to train the very same thing again on purpose."
     )
-    queue: str | None = Field(default=None, description="Kueue LocalQueue.", examples=["gpus"])
-    cluster: str | None = Field(
+    queue: QueueName | None = Field(
+        default=None, description="Kueue LocalQueue.", examples=["gpus"]
+    )
+    cluster: ClusterName | None = Field(
         default=None,
         description="Name of a RayCluster that stays up and is shared by the runs that name it "
         "(its GPUs stay allocated). Unset: the run has its own, gone when it ends.",
         examples=["shared"],
     )
-    retries: Annotated[int, Field(ge=0)] = Field(
+    retries: Annotated[int, Field(ge=0, le=1000)] = Field(
         default=3, description="Times that a failed run is started again from its checkpoint."
     )
-    max_hours: Annotated[float, Field(gt=0)] = Field(
-        default=24, description="Deadline of the whole run once it has started."
+    max_hours: Annotated[float, Field(ge=0.01, le=MOST_HOURS)] = Field(
+        default=24,
+        description="Hours that the run may take. It is ended maxHours + pendingHours after its "
+        "submission: what it did not wait, it may train.",
     )
-    pending_hours: Annotated[float, Field(ge=0)] = Field(
-        default=24, description="How long the run may wait for its machines."
+    pending_hours: Annotated[float, Field(ge=0, le=MOST_HOURS)] = Field(
+        default=24, description="Hours that the run may wait for its machines."
     )
     wait: bool = Field(default=False, description="`pulumi up` returns when the run has ended.")
     trainer: dict[str, Any] = Field(

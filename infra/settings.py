@@ -6,10 +6,8 @@ one go and nothing is created from half of it.
 
 from __future__ import annotations
 
-import ipaddress
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pulumi
@@ -17,8 +15,9 @@ from pulumi.runtime import config as pulumi_config
 from pydantic import ValidationError
 
 from infra.environments import ENVIRONMENTS
-from infra.fields import BUCKET, PROJECT, REGION, ZONE
+from infra.fields import PROJECT, REGION, ZONE
 from infra.problems import NAMESPACE, StackConfigError, key_of, problem, unknown, without
+from infra.rules import RULES, Rule
 from infra.schema import Settings
 from training.common.config import Problem, merge
 
@@ -26,8 +25,6 @@ TOKEN = f"{NAMESPACE}:huggingFaceToken"
 SECRET = f"{NAMESPACE}:huggingFaceSecret"
 KEYS = [f.alias or name for name, f in Settings.model_fields.items() if not f.exclude]
 """The keys of the namespace, as a user writes them, but for the token."""
-
-Rule = Callable[[Settings], Iterable[Problem]]
 
 
 def load_settings(rules: Sequence[Rule] = ()) -> Settings:
@@ -54,8 +51,9 @@ def load_settings(rules: Sequence[Rule] = ()) -> Settings:
     )
     problems += found
     if settings:
-        for rule in (_network_problems, _bucket_problems, _maintenance_problems, *rules):
-            problems += rule(settings)
+        told = {found.key for found in problems}  # and taken out, so a rule may miss it
+        for rule in (*RULES, *rules):
+            problems += [found for found in rule(settings) if found.key not in told]
     if problems or settings is None:
         raise StackConfigError(problems)
     return settings
@@ -94,7 +92,8 @@ def _decode(values: Mapping[str, str]) -> tuple[dict[str, Any], list[Problem]]:
         if key not in KEYS:
             # A misspelled token must not be repeated in a log.
             hidden = pulumi_config.is_config_secret(full_key) or text.startswith("hf_")
-            problems.append(unknown(full_key, text, [*KEYS, "huggingFaceToken"], hidden=hidden))
+            known = [*KEYS, "huggingFaceToken"]
+            problems.append(unknown(full_key, _structured(text), known, hidden=hidden))
         elif pulumi_config.is_config_secret(full_key):
             allowed = f"no secret ({TOKEN} alone may be one): Google stores this in the clear"
             problems.append(
@@ -160,76 +159,4 @@ def _place_problems(project: str | None, region: str | None, stack: str) -> list
                 "pulumi stack rename dev",
             )
         )
-    return problems
-
-
-def _network_problems(settings: Settings) -> list[Problem]:
-    network = settings.network
-    problems: list[Problem] = []
-    both = "both network.name and network.subnetwork, or none of them"
-    fix = "pulumi config set --path '{key}' NAME"
-    if network.name and not network.subnetwork:
-        problems.append(Problem("gemma:network.subnetwork", None, both, fix))
-    if network.subnetwork and not network.name:
-        problems.append(Problem("gemma:network.name", None, both, fix))
-    if (network.pods_range is None) != (network.services_range is None):
-        missing = "podsRange" if network.pods_range is None else "servicesRange"
-        problems.append(
-            Problem(f"gemma:network.{missing}", None, "both secondary ranges, or none of them", fix)
-        )
-    if not network.name:
-        ranges = {
-            "cidr": network.cidr,
-            "podsCidr": network.pods_cidr,
-            "servicesCidr": network.services_cidr,
-        }
-        parsed = {key: ipaddress.ip_network(value) for key, value in ranges.items()}
-        names = list(ranges)
-        for index, key in enumerate(names):
-            for other in names[:index]:
-                if parsed[key].overlaps(parsed[other]):
-                    problems.append(
-                        Problem(
-                            f"gemma:network.{key}",
-                            ranges[key],
-                            f"a range apart from network.{other} ({ranges[other]})",
-                            "pulumi config set --path '{key}' 10.32.0.0/16",
-                        )
-                    )
-    return problems
-
-
-def _bucket_problems(settings: Settings) -> list[Problem]:
-    """A second bucket, NAME-builds, holds build contexts: the longer name must fit too."""
-    name = f"{settings.bucket_name}-builds"
-    if not settings.project or (BUCKET.fullmatch(name) and len(name) <= 63):
-        return []  # without a project, whose lack is told already, the name is not known yet
-    allowed = "at most 56 characters (NAME-builds is made beside it)"
-    fix = "pulumi config set --path '{key}' NAME"
-    return [Problem("gemma:bucket.name", settings.bucket_name, allowed, fix)]
-
-
-def _maintenance_problems(settings: Settings) -> list[Problem]:
-    maintenance = settings.cluster.maintenance
-    spans: list[tuple[str, str, str | None, timedelta | None]] = [
-        ("", maintenance.start, maintenance.end, None)
-    ]
-    for index, exclusion in enumerate(maintenance.exclusions):
-        limit = timedelta(days=30) if exclusion.scope == "NO_UPGRADES" else None
-        spans.append((f".exclusions[{index}]", exclusion.start, exclusion.end, limit))
-    problems: list[Problem] = []
-    for place, start, end, limit in spans:
-        begins = datetime.fromisoformat(start)
-        length = datetime.fromisoformat(end) - begins if end else timedelta.max
-        if length <= timedelta(0) or (limit is not None and length > limit):
-            within = f", at most {limit.days} days" if limit else ""
-            problems.append(
-                Problem(
-                    f"gemma:cluster.maintenance{place}.end",
-                    end,
-                    f"a time after {start}{within}",
-                    "pulumi config set --path '{key}' "
-                    + (begins + timedelta(days=1)).isoformat().replace("+00:00", "Z"),
-                )
-            )
     return problems

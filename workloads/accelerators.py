@@ -3,6 +3,7 @@
 Sources (Google's documentation as of 2026-11):
 - names, counts and minimum versions: "Deploy GPU workloads in Autopilot", section Limitations;
 - vCPU, memory and local SSD: "GPU machine types" of Compute Engine;
+- that H100 machines with fewer than 8 GPUs are Spot or flex-start only: "GPU machine types";
 - that a GPU request implies the Accelerator compute class: same page, 1.29.4-gke.1427000;
 - that B200 needs an R570 driver and gets it by default from 1.32.1-gke.1729000: "GPU driver
   versions". The `latest` driver is never asked for: it changes under a running project.
@@ -41,6 +42,7 @@ class Shape:
         vcpus: virtual CPUs.
         memory_gib: memory in GiB.
         local_ssd_gib: local SSD in GiB, 0 when there is none.
+        interruptible: sold as Spot and flex-start only.
     """
 
     machine: str
@@ -48,6 +50,7 @@ class Shape:
     vcpus: int
     memory_gib: int
     local_ssd_gib: int
+    interruptible: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,12 @@ class Accelerator:
     def counts(self) -> tuple[int, ...]:
         """GPUs that a pod may ask for, ascending; empty for cpu, where any number will do."""
         return tuple(self.shapes)
+
+    def sold_as(self, gpus: int) -> tuple[str, ...]:
+        """Values of `gemma:capacity` that its machine with so many GPUs is sold under."""
+        if not self.shapes[gpus].interruptible:
+            return self.capacities
+        return tuple(kind for kind in self.capacities if kind in ("spot", "flex-start"))
 
     @property
     def whole_node(self) -> int:
@@ -129,9 +138,9 @@ ACCELERATORS: Mapping[str, Accelerator] = MappingProxyType(
                 "nvidia-h100-80gb",
                 "1.31.4-gke.1072000",  # the machines with 1, 2 and 4 GPUs; 8 came before
                 80,
-                Shape("a3-highgpu-1g", 1, 26, 234, 750),
-                Shape("a3-highgpu-2g", 2, 52, 468, 1500),
-                Shape("a3-highgpu-4g", 4, 104, 936, 3000),
+                Shape("a3-highgpu-1g", 1, 26, 234, 750, interruptible=True),
+                Shape("a3-highgpu-2g", 2, 52, 468, 1500, interruptible=True),
+                Shape("a3-highgpu-4g", 4, 104, 936, 3000, interruptible=True),
                 Shape("a3-highgpu-8g", 8, 208, 1872, 6000),
             ),
             _row(

@@ -122,7 +122,7 @@ def place(
         "cloud.google.com/gke-gpu-driver-version": "default",
         **_capacity_labels(capacity, reservation),
     }
-    disk = min(disk_gib, MAX_DISK_GIB, int(shape.local_ssd_gib * DISK_SHARE))
+    disk = min(disk_gib, disk_room(accelerator, workers))
     if accelerator.local_ssd_by_selector:
         if disk_gib > BOOT_DISK_GIB:
             selector["cloud.google.com/compute-class"] = "Accelerator"
@@ -137,6 +137,11 @@ def place(
         disk_gib=disk,
         evictable=capacity == "spot",
     )
+
+
+def disk_room(accelerator: Accelerator, workers: int) -> int:
+    """The most scratch space, in GiB, that a pod may ask for on the machine with so many GPUs."""
+    return min(MAX_DISK_GIB, int(accelerator.shapes[workers].local_ssd_gib * DISK_SHARE))
 
 
 def _capacity_labels(capacity: str, reservation: Reservation | None) -> dict[str, str]:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from training.common.config import ConfigError, Problem, merge
 from workloads import placement, ray_options
-from workloads.accelerators import ACCELERATORS, FLEX_START_HOURS
+from workloads.accelerators import ACCELERATORS, FLEX_START_HOURS, Accelerator
 from workloads.placement import PlacementSettings
 from workloads.run import Run
 from workloads.trainers import TRAINERS, Trainer
@@ -98,6 +98,11 @@ def _run_problems(
         counts = " or ".join(map(str, row.counts))
         allowed = f"{counts}: the GPUs that a pod may ask for with {row.name}"
         found.append(Problem("workersPerNode", workers, allowed, _set("{key}", row.whole_node)))
+    if row and workers in row.counts and settings.capacity not in row.sold_as(workers):
+        sold = " or ".join(row.sold_as(workers))
+        machine = row.shapes[workers].machine
+        allowed = f"{row.whole_node}: {machine} is sold as {sold} alone, not as {settings.capacity}"
+        found.append(Problem("workersPerNode", workers, allowed, _set("{key}", row.whole_node)))
     if settings.capacity == "flex-start" and run.max_hours > FLEX_START_HOURS:
         allowed = f"at most {FLEX_START_HOURS}: a flex-start machine is taken back after 7 days"
         found.append(Problem("maxHours", run.max_hours, allowed, _set("{key}", FLEX_START_HOURS)))
@@ -114,9 +119,31 @@ def _run_problems(
         remove = "pulumi config rm --path '{key}'"
         found.append(Problem("trainer.run", run.trainer["run"], allowed, remove))
     try:
-        trainer.resolve({key: value for key, value in run.trainer.items() if key != "run"})
+        config = trainer.resolve({key: value for key, value in run.trainer.items() if key != "run"})
     except ConfigError as error:
-        found += error.problems
+        return [*found, *error.problems]
+    return found + _size_problems(config, run, row)
+
+
+def _size_problems(
+    config: Mapping[str, Any], run: RunSettings, row: Accelerator | None
+) -> list[Problem]:
+    """A model that its machine's disk does not hold, a config that its object does not."""
+    found: list[Problem] = []
+    workers = run.workers_per_node or (row.whole_node if row else 0)
+    room = placement.disk_room(row, workers) if row and workers in row.counts else None
+    if room is not None and disk_gib(config) > room:
+        key, name = "trainer.model.model_name_or_path", config["model"]["model_name_or_path"]
+        allowed = f"a model that needs at most {room} GiB of disk; this one needs "
+        fix = _set("{key}", "MODEL")
+        found.append(Problem(key, name, f"{allowed}{disk_gib(config)} with copies", fix))
+    # Of a ConfigMap, 1 MiB. A shared cluster gets it in one argument, which Linux holds to 128 KiB,
+    # and base64 adds a third.
+    most = 90_000 if run.cluster else 900_000
+    size = len(json.dumps(config).encode())  # run.yaml may be a little longer
+    if size > most:
+        fix = "pulumi config rm --path '{key}'"
+        found.append(Problem("trainer", f"{size} bytes", f"at most {most} bytes in all", fix))
     return found
 
 

@@ -40,9 +40,9 @@ def test_kubeconfig_has_no_credentials_that_work(
     declare, control_plane, server, trusts_the_cluster
 ):
     # pulumi-kubernetes#3369
-    provider = declare(changes={"gemma:cluster": {"controlPlane": control_plane}}).one(
-        "pulumi:providers:kubernetes"
-    )
+    office = [{"name": "office", "cidr": "203.0.113.0/24"}]
+    cluster = {"controlPlane": control_plane, "authorizedNetworks": office}
+    provider = declare(changes={"gemma:cluster": cluster}).one("pulumi:providers:kubernetes")
     config = json.loads(provider.inputs["kubeconfig"].value)
     assert config["users"][0]["user"]["exec"]["command"] == "gke-gcloud-auth-plugin"
     assert config["clusters"][0]["cluster"]["server"] == server

@@ -72,6 +72,13 @@ def test_a_value_equal_to_the_default_changes_nothing():
     assert only({**VISION, "trainer": {"sft": {"learning_rate": default}}}).id == only(VISION).id
 
 
+def test_a_whole_number_is_the_same_however_it_is_written():
+    # the engine hands over 2.0 of a YAML file as 2
+    for section, key, value in (("evaluation", "timeout_seconds", 2), ("sft", "max_grad_norm", 1)):
+        written = [only({**TEXT, "trainer": {section: {key: v}}}).id for v in (value, float(value))]
+        assert written[0] == written[1], key
+
+
 @pytest.mark.parametrize("change", [{"retries": 9}, {"max_hours": 2.5}, {"wait": True}])
 def test_how_it_is_watched_leaves_the_id(change):
     assert only({**VISION, **change}).id == only(VISION).id
@@ -142,6 +149,31 @@ def test_disabled_runs_are_checked_too():
 
 def test_a_sound_stack_has_no_problems():
     assert problems(stack({"vision": VISION, "sql": TEXT})) == []
+
+
+def test_a_machine_that_is_not_sold_that_way_is_refused():
+    keys = {"accelerator": "nvidia-h100-80gb"}
+    runs = {"sql": {**TEXT, "workers_per_node": 2}}
+    (problem,) = problems(stack(runs, **keys))
+    assert problem.key == "gemma:runs.sql.workersPerNode"
+    assert "a3-highgpu-2g is sold as spot or flex-start" in problem.allowed
+    assert problems(stack(runs, **keys, capacity="spot", reservation=None)) == []
+    assert problems(stack({"sql": {**TEXT, "workers_per_node": 8}}, **keys)) == []
+
+
+def test_a_model_that_the_machines_disk_does_not_hold_is_refused():
+    run = {**TEXT, "trainer": {"model": {"model_name_or_path": "google/gemma-9-400b"}}}
+    (problem,) = problems(stack({"sql": run}))
+    assert problem.key == "gemma:runs.sql.trainer.model.model_name_or_path"
+    assert "at most 1000 GiB" in problem.allowed
+
+
+@pytest.mark.parametrize(("size", "cluster"), [(1_000_000, None), (100_000, "shared")])
+def test_a_config_that_its_object_does_not_hold_is_refused(size, cluster):
+    prompt = {"data": {"system_prompt": "x" * size}}
+    (problem,) = problems(stack({"v": {**VISION, "cluster": cluster, "trainer": prompt}}))
+    assert problem.key == "gemma:runs.v.trainer"
+    assert len(str(problem)) < 300
 
 
 def test_a_queue_wants_an_own_cluster_of_fixed_size():
