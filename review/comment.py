@@ -25,6 +25,12 @@ CONSEQUENCES: dict[tuple[str, Verdict], str] = {
     ("bucket", "delete"): "adapters, checkpoints and reports in it are gone",
     ("run", "replace"): "it stops where it is and trains from the start, into a new folder",
     ("run", "delete"): "it stops where it is; its folder in the bucket stays",
+    ("repository", "replace"): "its images are gone, and a run that is going cannot pull again",
+    ("repository", "delete"): "its images are gone, and a run that is going cannot pull again",
+    ("account", "replace"): "what acts as it stops, and rights granted to it by hand are lost",
+    ("account", "delete"): "what acts as it stops, and rights granted to it by hand are lost",
+    ("cluster", "update"): "it is protected no longer, so that a later mistake can take it",
+    ("bucket", "update"): "it is protected no longer, so that a later mistake can take it",
 }
 
 
@@ -58,6 +64,7 @@ def render(preview: Preview, stack: str, base: str) -> str:
         stack,
         f"### Preview of `{stack}`: {_counts(preview)}",
         _warning(preview.changes),
+        _demands(preview),
         _compared(preview, base),
         _table(preview.changes),
     )
@@ -97,6 +104,11 @@ def _warning(changes: Sequence[Change]) -> str:
         if change.critical and change.kind
     ]
     return "\n".join(["> [!WARNING]", *rows]) if rows else ""
+
+
+def _demands(preview: Preview) -> str:
+    rows = [f"- {code(name)}: {text}" for name, text in preview.demands]
+    return "\n".join(["Machines that each run takes while it goes:\n", *rows]) if rows else ""
 
 
 def _because(change: Change, changes: Sequence[Change]) -> str:

@@ -25,7 +25,13 @@ CRITICAL = {
     "gcp:storage/bucket:Bucket": "bucket",
     "kubernetes:batch/v1:Job": "run",
     "kubernetes:ray.io/v1:RayJob": "run",
+    "gcp:artifactregistry/repository:Repository": "repository",
+    "gcp:serviceaccount/account:Account": "account",
 }
+#: What keeps a kind from being destroyed by mistake: a property and its value that lets go of it.
+UNPROTECTED = {"cluster": ("deletionProtection", False), "bucket": ("forceDestroy", True)}
+#: The component of a run; its input `demand` says what machines the run asks for.
+RUN = "gemma:workloads:FineTuning"
 
 
 #: A bucket of files that the next build uploads again.
@@ -58,14 +64,21 @@ class Change:
 
     @property
     def kind(self) -> str | None:
-        """`cluster`, `bucket` or `run` where losing it costs hours or data, else None."""
+        """`cluster`, `bucket`, `run`, … where losing it costs hours or data, else None."""
         kind = CRITICAL.get(self.type)
         return None if kind == "bucket" and self.name == BUILD_CONTEXTS else kind
 
     @property
+    def _unprotected(self) -> bool:
+        key, free = UNPROTECTED.get(self.kind or "", ("", None))
+        return key in self.new and self.new[key] == free and self.old.get(key) == (not free)
+
+    @property
     def critical(self) -> bool:
-        """Whether something that costs hours or data is replaced or deleted."""
-        return self.kind is not None and self.verdict in ("replace", "delete")
+        """Whether something that costs hours or data is replaced, deleted or unprotected."""
+        if self.kind is None or self.verdict == "create":
+            return False
+        return self.verdict != "update" or self._unprotected
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +89,7 @@ class Preview:
     same: int  #: resources that stay as they are
     errors: tuple[str, ...]
     base_error: str | None = None  #: why the base could not be deployed, hence all is new
+    demands: tuple[tuple[str, str], ...] = ()  #: name of each run, and the machines it asks for
 
     def count(self, verdict: Verdict) -> int:
         """Number of resources with this verdict."""
@@ -94,8 +108,12 @@ def read(digest: Mapping[str, Any], deployed: Iterable[Mapping[str, Any]] = ()) 
     """
     found: dict[str, Change] = {}
     same: set[str] = set()
+    demands: dict[str, str] = {}
     for step in digest.get("steps") or ():
         urn, op = step["urn"], step["op"]
+        demand = ((step.get("newState") or {}).get("inputs") or {}).get("demand")
+        if urn.split("::")[2].endswith(RUN) and demand:
+            demands[urn.split("::")[3]] = demand
         if op == "same" and _real(step):
             same.add(urn)
         if op not in VERDICTS or not _real(step):
@@ -118,6 +136,7 @@ def read(digest: Mapping[str, Any], deployed: Iterable[Mapping[str, Any]] = ()) 
         changes=tuple(sorted(found.values(), key=_order)),
         same=len(same - set(found)),
         errors=tuple(dict.fromkeys(errors)),
+        demands=tuple(sorted(demands.items())),
     )
 
 

@@ -32,6 +32,7 @@ class Run:
         max_hours: how long it may run.
         pending_hours: how long it may wait for machines besides.
         wait: whether `pulumi up` waits for its end.
+        source: where its machines come from, in words.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Run:
     max_hours: float = 24
     pending_hours: float = 24
     wait: bool = False
+    source: str = "on-demand"
 
     @property
     def object_name(self) -> str:
@@ -92,6 +94,24 @@ class Run:
         Neither a Job nor KubeRay 1.5 can limit the waiting alone, so both have one limit.
         """
         return round((self.pending_hours + self.max_hours) * 3600)
+
+    @property
+    def demand(self) -> str:
+        """Its machines, where they come from and what it may cost, as one line for a preview."""
+        hours = self.deadline_seconds / 3600
+        few = f"{self.min_nodes} to " if self.min_nodes < self.nodes else ""
+        if self.accelerator.has_gpu:
+            gpus = self.nodes * self.workers_per_node
+            machine = self.accelerator.shapes[self.workers_per_node].machine
+            what = f"{machine}, {gpus} x {self.accelerator.name}"
+            most = f", at most {gpus * hours:,.0f} GPU-hours"
+        else:
+            what, most = f"{self.placement.cpu} CPUs", ""
+        shared = f", on the shared cluster {self.cluster}, which stays up" if self.cluster else ""
+        return (
+            f"{few}{self.nodes} x {what}, {self.source}{shared}; until it is done, at the latest "
+            f"{hours:g} h after its submission{most}"
+        )
 
     def config(self, folder: str, image: str) -> str:
         """The text of run.yaml: the trainer's config and the section `run`.

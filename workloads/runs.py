@@ -167,6 +167,8 @@ def plan(
         if settings.reservation
         else None
     )
+    reserved = row.has_gpu and settings.capacity == "reservation"
+    source = f"reservation {settings.reservation}" if reserved else settings.capacity
     runs: list[Run] = []
     for name, asked in settings.runs.items():
         if not asked.enabled:
@@ -194,6 +196,7 @@ def plan(
                 max_hours=asked.max_hours,
                 pending_hours=asked.pending_hours,
                 wait=asked.wait,
+                source=source,
             )
         )
     return runs

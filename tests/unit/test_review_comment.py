@@ -203,3 +203,46 @@ def test_a_broken_base_is_said() -> None:
     text = comment.render(preview, "dev", "`main` (0123456789)")
     assert "cannot be deployed" in text
     assert "boom" in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "word"),
+    [
+        ("gcp:artifactregistry/repository:Repository", "registry", "repository"),
+        (ACCOUNT, "trainer", "account"),
+    ],
+)
+def test_what_a_run_needs_to_go_on_warns_when_it_goes(kind: str, name: str, word: str) -> None:
+    assert f"**deletes the {word}**" in rendered([step("delete", kind, name, {"name": "x"})])
+    replaced = replacement(kind, name, {"name": "x"}, {"name": "y"}, ["name"])
+    assert f"**replaces the {word}** `{name}`" in rendered(replaced)
+    assert "WARNING" not in rendered([step("update", kind, name, {"a": "1"}, {"a": "2"})])
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "kept", "word"),
+    [(CLUSTER, "deletionProtection", True, "cluster"), (BUCKET, "forceDestroy", False, "bucket")],
+)
+def test_lifting_a_protection_warns(kind: str, key: str, kept: bool, word: str) -> None:
+    lifted = [step("update", kind, "it", {key: kept}, {key: not kept})]
+    assert f"**updates the {word}** `it`: it is protected no longer" in rendered(lifted)
+    given = [step("update", kind, "it", {key: not kept}, {key: kept})]
+    assert "WARNING" not in rendered(given)
+
+
+def test_the_machines_of_each_run_are_told() -> None:
+    steps = list(MIXED)
+    for op, name in (("same", "vision"), ("create", "sql"), ("delete", "gone")):
+        state = {"demand": f"1 x a4-highgpu-8g for {name}"}
+        component = step(op, "gemma:workloads:FineTuning", name, state, state)
+        if op == "delete":
+            del component["newState"]
+        for side in ("oldState", "newState"):
+            component.get(side, {})["custom"] = False
+        steps.append(component)
+    text = rendered(steps)
+    assert "- `sql`: 1 x a4-highgpu-8g for sql\n- `vision`: 1 x a4-highgpu-8g for vision" in text
+    assert "for gone" not in text
+    assert comment.render(read({"steps": MIXED}), "dev", "x") == text.replace(
+        text[text.index("Machines that") : text.index("Compared with")], ""
+    ).replace("`main` (0123456789)", "x")

@@ -221,3 +221,35 @@ def test_cpu_takes_any_number_of_workers():
     assert run.device == "cpu"
     assert (run.placement.gpus, run.placement.cpu) == (0, 4)
     assert run.placement.node_selector == {}
+
+
+@pytest.mark.parametrize(
+    ("run", "keys", "expected"),
+    [
+        (
+            VISION,
+            {},
+            "2 x a4-highgpu-8g, 16 x nvidia-b200, reservation r1; until it is done, "
+            "at the latest 48 h after its submission, at most 768 GPU-hours",
+        ),
+        (
+            {**VISION, "min_nodes": 1, "max_hours": 11.5, "pending_hours": 0.5},
+            {"accelerator": "nvidia-l4", "capacity": "spot", "reservation": None},
+            "1 to 2 x g2-standard-96, 16 x nvidia-l4, spot; until it is done, "
+            "at the latest 12 h after its submission, at most 192 GPU-hours",
+        ),
+        (
+            {**VISION, "workers_per_node": 2},
+            {"accelerator": "cpu", "capacity": "on-demand", "reservation": None},
+            "2 x 3 CPUs, on-demand; until it is done, at the latest 48 h after its submission",
+        ),
+    ],
+)
+def test_a_preview_tells_what_a_run_takes(run, keys, expected):
+    assert only(run, **keys).demand == expected
+
+
+def test_a_shared_cluster_stays_up_and_is_said_to():
+    assert (
+        "on the shared cluster gpus, which stays up" in only({**VISION, "cluster": "gpus"}).demand
+    )
