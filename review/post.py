@@ -1,4 +1,6 @@
-"""Posts a preview on its pull request, or updates the one that is there: `python -m review.post`.
+"""Posts the previews on their pull request, or updates those there: `python -m review.post FOLDER`.
+
+FOLDER holds STACK.md for each previewed stack; each becomes one comment.
 
 Runs in GitHub's `workflow_run` event with the right to write comments, after a run that may have
 executed a fork's code. So it takes from that run nothing but a text: which pull request it belongs
@@ -18,23 +20,29 @@ from typing import Any
 
 from review.comment import LONGEST, marker
 
+REPOSITORY = Path(__file__).resolve().parent.parent
 AUTHOR = "github-actions[bot]"
 PER_PAGE = 100
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Posts the file named by the first argument, with the variables that GitHub sets."""
-    path = Path((arguments or sys.argv[1:])[0])
+    """Posts what the folder of the first argument holds, with the variables that GitHub sets."""
+    folder = Path((arguments or sys.argv[1:])[0])
     event = json.loads(Path(os.environ["GITHUB_EVENT_PATH"]).read_text())
     number = pull_request(event["workflow_run"])
     if number is None:
         print("No open pull request is at that commit any more: a newer run will comment.")
         return 0
-    text = path.read_text(errors="replace")[:LONGEST]
-    first = marker("dev")
-    if not text.startswith(first):
-        text = f"{first}\n\n{text}"
-    print(publish(number, first, text))
+    # Stacks of this checkout alone: names in the folder are the pull request's text, too.
+    for settings in sorted(REPOSITORY.glob("Pulumi.*.yaml")):
+        stack = settings.name.split(".")[1]
+        path = folder / f"{stack}.md"
+        if path.is_file():
+            text = path.read_text(errors="replace")[:LONGEST]
+            first = marker(stack)
+            if not text.startswith(first):
+                text = f"{first}\n\n{text}"
+            print(publish(number, first, text))
     return 0
 
 

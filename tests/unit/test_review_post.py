@@ -46,11 +46,13 @@ class GitHub:
             size, page = int(query["per_page"]), int(query["page"])
             return self.comments[(page - 1) * size : page * size]
         if (method, resource) == ("POST", "issues/7/comments"):
-            self.comments.append(self.comment(1000, post.AUTHOR, body["body"]))
+            self.comments.append(self.comment(len(self.comments), post.AUTHOR, body["body"]))
             return self.comments[-1]
-        assert (method, resource) == ("PATCH", "issues/comments/1000")
-        self.comments[-1]["body"] = body["body"]
-        return self.comments[-1]
+        assert (method, resource.rpartition("/")[0]) == ("PATCH", "issues/comments")
+        found = self.comments[int(resource.rpartition("/")[2])]
+        assert found["user"]["login"] == post.AUTHOR
+        found["body"] = body["body"]
+        return found
 
 
 @pytest.fixture
@@ -84,15 +86,15 @@ def github(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[GitHub]:
     server.server_close()
 
 
-def send(tmp_path: Path, text: str, sha: str = "new") -> None:
+def send(tmp_path: Path, text: str, sha: str = "new", stack: str = "dev") -> None:
     run = {
         "head_sha": sha,
         "head_branch": "feature/x y",
         "head_repository": {"owner": {"login": "someone"}},
     }
     (tmp_path / "event.json").write_text(json.dumps({"workflow_run": run}))
-    (tmp_path / "comment.md").write_text(text)
-    assert post.main([str(tmp_path / "comment.md")]) == 0
+    (tmp_path / f"{stack}.md").write_text(text)
+    assert post.main([str(tmp_path)]) == 0
 
 
 def test_the_second_preview_updates_the_first(github: GitHub, tmp_path: Path) -> None:
@@ -115,3 +117,12 @@ def test_any_text_stays_one_comment_within_the_limit(github: GitHub, tmp_path: P
     assert len(github.comments) == 131
     assert github.comments[-1]["body"].startswith(comment.marker("dev"))
     assert len(github.comments[-1]["body"]) < 65_536
+
+
+def test_each_stack_of_the_repository_has_its_comment(github: GitHub, tmp_path: Path) -> None:
+    before = len(github.comments)
+    send(tmp_path, "of dev")
+    send(tmp_path, "of prod", stack="prod")
+    send(tmp_path, "of nobody", stack="made-up")
+    found = [made["body"] for made in github.comments[before:]]
+    assert found == [f"{comment.marker(stack)}\n\nof {stack}" for stack in ("dev", "prod")]

@@ -74,3 +74,26 @@ def test_what_may_write_runs_no_forks_code() -> None:
     assert len(checkouts) == 1
     assert "ref" not in checkouts[0]["with"]
     assert "repository" not in checkouts[0]["with"]
+
+
+def test_every_stack_at_google_is_previewed_under_its_own_name() -> None:
+    """A change of production alone must not go by without its comment."""
+    stacks = {path.name.split(".")[1] for path in ROOT.glob("Pulumi.*.yaml")}
+    script = next(
+        step["run"]
+        for step in load("pull-request")["jobs"]["preview"]["steps"]
+        if "preview-diff" in step.get("run", "")
+    )
+    listed = re.search(r"for stack in (.*);", script)
+    assert listed
+    assert set(listed[1].split()) == {name for name in stacks if not name.startswith("sandbox")}
+    assert "STACK=$stack OUT=preview/$stack.md" in script
+    done = subprocess.run(
+        ["make", "-n", "preview-diff", "STACK=prod"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "--stack prod" in done.stdout
