@@ -35,6 +35,8 @@ PROHIBITED = [
     ipaddress.IPv4Network(text)
     for text in ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4")
 ]
+# How the engine hands over a time that stands in the YAML file without quotes.
+GO_INSTANT = re.compile(r"(\S+) (\S+) ([+-]\d\d)(\d\d) \S+")
 INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)")
 EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 
@@ -94,6 +96,7 @@ def _own_range(value: str) -> str:
 
 
 def _instant(value: str) -> str:
+    value = GO_INSTANT.sub(r"\1T\2\3:\4", value).replace("+00:00", "Z")
     try:
         datetime.fromisoformat(value.replace("Z", "+00:00"))
         valid = INSTANT.fullmatch(value)

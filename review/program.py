@@ -19,6 +19,22 @@ PLACEHOLDER = "hf_placeholder"
 TOKEN, TOKEN_ELSEWHERE = "gemma:huggingFaceToken", "gemma:huggingFaceSecret"
 
 
+class _Loader(yaml.SafeLoader):
+    """Keeps numbers, flags and dates as they are written.
+
+    The engine reads YAML as 1.2 has it and PyYAML as 1.1 did: `no`, `12:30:00` and dates differ.
+    """
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes what `_Loader` kept."""
+
+
+for _tag in ("bool", "int", "float", "timestamp"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", lambda _, node: node)
+_Dumper.add_representer(yaml.ScalarNode, lambda _, node: node)
+
+
 class NoSuchBase(Exception):
     """The given git reference names no commit of this repository."""
 
@@ -95,8 +111,8 @@ def prepare(folder: Path, stack: str) -> None:
     if sys.prefix != sys.base_prefix and not environment.exists():
         environment.symlink_to(sys.prefix)
     path = folder / f"Pulumi.{stack}.yaml"
-    loaded: Any = (yaml.safe_load(path.read_text()) or {}) if path.exists() else {}
-    path.write_text(yaml.safe_dump(without_secrets(cast(dict[str, Any], loaded))))
+    loaded: Any = (yaml.load(path.read_text(), _Loader) or {}) if path.exists() else {}
+    path.write_text(yaml.dump(without_secrets(cast(dict[str, Any], loaded)), Dumper=_Dumper))
 
 
 def placeholders(folder: Path, stack: str) -> list[str]:

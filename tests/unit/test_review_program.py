@@ -128,6 +128,32 @@ def test_no_secret_reaches_the_preview(tmp_path: Path) -> None:
     assert program.placeholders(tmp_path, "dev") == keys
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "no",
+        "on",
+        "true",
+        "12:30:45",
+        "2026-12-20T00:00:00Z",
+        "2026-12-20",
+        "0123",
+        "1_000",
+        "1.0",
+        "1e-5",
+        "0o17",
+        "'1'",
+        "'true'",
+    ],
+)
+def test_values_stay_as_they_are_written(value: str, tmp_path: Path) -> None:
+    # PyYAML would make false of `no` and 45045 of 12:30:45; the engine reads both as text
+    path = tmp_path / "Pulumi.dev.yaml"
+    path.write_text(f"config:\n  gemma:x:\n    key: {value}\n")
+    program.prepare(tmp_path, "dev")
+    assert f"    key: {value}\n" in path.read_text()
+
+
 def test_a_token_that_is_not_committed_gets_a_placeholder() -> None:
     found = program.without_secrets({"config": {"gcp:region": "r"}})
     assert found["config"][program.TOKEN] == program.PLACEHOLDER

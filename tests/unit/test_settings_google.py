@@ -123,6 +123,12 @@ def test_windows_of_48_hours_in_32_days_are_taken(recurrence):
     assert load({"gemma:cluster": {"maintenance": {"recurrence": recurrence}}})
 
 
+def test_a_time_without_quotes_is_taken_as_the_engine_hands_it_over():
+    window = {"start": "2026-01-03 02:00:00 +0000 UTC", "end": "2026-01-03 16:00:00 +0100 +0100"}
+    found = load({"gemma:cluster": {"maintenance": window}}).cluster.maintenance
+    assert (found.start, found.end) == ("2026-01-03T02:00:00Z", "2026-01-03T16:00:00+01:00")
+
+
 def test_labels_that_google_keeps_for_itself():
     assert problems({"gemma:labels": {"goog-x": "y"}}).keys() == {"gemma:labels.goog-x"}
     many = {f"key-{n}": "x" for n in range(61)}
