@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import yaml
+from yaml.constructor import ConstructorError
 
 from review import values
 
@@ -23,7 +24,18 @@ class _Loader(yaml.SafeLoader):
     """Keeps numbers, flags and dates as they are written.
 
     The engine reads YAML as 1.2 has it and PyYAML as 1.1 did: `no`, `12:30:00` and dates differ.
+    A key that stands twice stops the engine, where PyYAML would take the second.
     """
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set[str]()
+        for key, _ in node.value:
+            if str(key.value) in seen:
+                raise ConstructorError(
+                    problem=f"the key {key.value} stands here again", problem_mark=key.start_mark
+                )
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -47,7 +59,7 @@ def check_settings(repository: Path, stack: str) -> None:
     """Raises `NoSettings` with the file, the line and what is wrong there."""
     path = repository / f"Pulumi.{stack}.yaml"
     try:
-        loaded: Any = yaml.safe_load(path.read_text())
+        loaded: Any = yaml.load(path.read_text(), _Loader)
     except FileNotFoundError:
         found = sorted(file.name.split(".")[1] for file in repository.glob("Pulumi.*.yaml"))
         raise NoSettings(

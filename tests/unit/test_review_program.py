@@ -74,6 +74,7 @@ def test_unknown_base_ends_with_status_2(capsys: pytest.CaptureFixture[str]) -> 
         (None, "there is no Pulumi.dev.yaml: make one, or name a stack .*(other)"),
         ("config:\n  a: 1\n b: 2\n", "Pulumi.dev.yaml, line 3, column 2: "),
         ("config:\n\ta: 1\n", "Pulumi.dev.yaml, line 2, column 1: "),
+        ("config:\n  a: {}\n  a: 1\n", "Pulumi.dev.yaml, line 3, column 3: the key a stands"),
         ("- a\n", "Pulumi.dev.yaml: a mapping that begins with"),
     ],
 )
