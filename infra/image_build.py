@@ -71,7 +71,8 @@ class BuildRequest:
     @property
     def image(self) -> str:
         host = f"{self.region}-docker.pkg.dev"
-        return f"{host}/{self.project}/{self.repository}/{PACKAGE}"
+        project = self.project.replace(":", "/")  # a domain's: example.com:my-project
+        return f"{host}/{project}/{self.repository}/{PACKAGE}"
 
     @property
     def repository_name(self) -> str:

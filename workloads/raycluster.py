@@ -161,7 +161,7 @@ def shared_cluster_name(run: Run, image_key: str) -> str:
     name: another image or other machines make another cluster.
     """
     content = [image_key, dict(run.placement.node_selector), run.placement.cpu]
-    content += [run.placement.gpus, run.nodes, run.min_nodes, RAY_VERSION]
+    content += [run.placement.gpus, run.placement.disk_gib, run.nodes, run.min_nodes, RAY_VERSION]
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
     return f"{run.cluster}-{digest}"
 

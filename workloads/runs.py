@@ -169,12 +169,20 @@ def plan(
     )
     reserved = row.has_gpu and settings.capacity == "reservation"
     source = f"reservation {settings.reservation}" if reserved else settings.capacity
+    enabled = {name: asked for name, asked in settings.runs.items() if asked.enabled}
+    configs = {
+        name: trainers[asked.workload].resolve(merge({}, asked.trainer))
+        for name, asked in enabled.items()
+    }
+    # The machines of a shared cluster hold the largest model that runs on it.
+    disks: dict[str, int] = {}
+    for name, asked in enabled.items():
+        place = asked.cluster or f"own {name}"
+        disks[place] = max(disks.get(place, 0), disk_gib(configs[name]))
     runs: list[Run] = []
-    for name, asked in settings.runs.items():
-        if not asked.enabled:
-            continue
+    for name, asked in enabled.items():
         workers = asked.workers_per_node or row.whole_node
-        config = trainers[asked.workload].resolve(merge({}, asked.trainer))
+        config = configs[name]
         content = [image_key, name, asked.workload, config, row.name, asked.nodes, workers]
         runs.append(
             Run(
@@ -183,7 +191,11 @@ def plan(
                 id=_digest([*content, asked.attempt]),
                 accelerator=row,
                 placement=placement.place(
-                    row, settings.capacity, reservation, workers, disk_gib(config)
+                    row,
+                    settings.capacity,
+                    reservation,
+                    workers,
+                    disks[asked.cluster or f"own {name}"],
                 ),
                 nodes=asked.nodes,
                 min_nodes=asked.nodes if asked.min_nodes is None else asked.min_nodes,

@@ -155,6 +155,21 @@ def test_a_given_image_is_used_as_it_is(checkout: Path) -> None:
     assert image.key == uri
 
 
+def test_a_domains_project_is_two_parts_of_an_image_s_path() -> None:
+    values = {
+        "project": "example.com:my-project",
+        "region": "us-central1",
+        "repository": "r",
+        "tag": "t",
+        "bucket": "b",
+        "service_account": "a",
+        "machine_type": "m",
+        "timeout_s": 1,
+    }
+    image = image_build.BuildRequest.of(values).image
+    assert image == "us-central1-docker.pkg.dev/example.com/my-project/r/trainer"
+
+
 class _NoResources(pulumi.runtime.Mocks):
     def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str, dict[Any, Any]]:
         assert args.typ == "gemma:infra:TrainerImage", "nothing may be built"

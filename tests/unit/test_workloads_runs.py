@@ -9,6 +9,7 @@ import yaml
 
 from infra.schema import Settings
 from workloads import plan, problems
+from workloads.raycluster import shared_cluster_name
 from workloads.runs import disk_gib
 
 
@@ -193,6 +194,24 @@ def test_runs_that_share_a_cluster_ask_for_the_same_machines():
     (problem,) = problems(stack(runs))
     assert problem.key == "gemma:runs.b.nodes"
     assert "run a" in problem.allowed
+
+
+def test_runs_that_share_a_cluster_say_so_alike():
+    runs = {"a": {**VISION, "cluster": "s"}, "b": {**VISION, "cluster": "s", "min_nodes": 1}}
+    (problem,) = problems(stack(runs))
+    assert str(problem).endswith("pulumi config rm --path 'gemma:runs.b.minNodes'")
+
+
+def test_a_shared_cluster_holds_the_largest_model_and_is_the_same_for_all_its_runs():
+    # On these machines a large model needs local SSD: another node selector, another cluster.
+    large = {"trainer": {"model": {"model_name_or_path": "google/gemma-3-27b-it"}}}
+    runs = {"a": {**VISION, "cluster": "s"}, "b": {**VISION, "cluster": "s", **large}}
+    small, other = plan(stack(runs, accelerator="nvidia-l4"), "image")
+    assert small.placement == other.placement
+    assert small.placement.disk_gib == disk_gib(other.trainer)
+    assert shared_cluster_name(small, "image") == shared_cluster_name(other, "image")
+    (alone,) = plan(stack({"a": runs["a"]}, accelerator="nvidia-l4"), "image")
+    assert shared_cluster_name(alone, "image") != shared_cluster_name(small, "image")
 
 
 @pytest.mark.parametrize(
