@@ -13,6 +13,8 @@ IN_ENV = PATH="$(CURDIR)/$(VENV)/bin:$$($(PYTHON) -m tools --path):$$PATH"
 RUN_IN = $(if $(filter sandbox%,$(STACK)),$(PY) -m sandbox exec --,$(IN_ENV))
 # Looking at a stack starts no sandbox where there was none.
 LOOK_IN = $(if $(filter sandbox%,$(STACK)),$(PY) -m sandbox exec --existing --,$(IN_ENV))
+# The tools that a stack needs: nobody but a demo's user has brought them before.
+TOOLS = $(if $(OFFLINE)$(filter sandbox%,$(STACK)),demo,preview)
 
 .PHONY: help demo demo-real test tools venv system lint types contracts unit engine training bench goldens \
 	reference preview preview-diff up destroy recover status logs shell lock clean
@@ -94,7 +96,7 @@ reference: venv ## Write docs/configuration.md anew from the settings
 
 ##@ A stack (STACK=dev unless given; STACK=sandbox is the demo's; YES=1 asks nothing)
 preview: venv ## Show what `make up` would change (OFFLINE=1: no cloud account, all as new; FULL=1: all of it)
-	@$(PYTHON) -m tools $(if $(OFFLINE)$(filter sandbox%,$(STACK)),demo,preview)
+	@$(PYTHON) -m tools $(TOOLS)
 	@$(if $(OFFLINE),$(PY) -m review --stack $(STACK) $(if $(FULL),--full),$(RUN_IN) pulumi preview --stack $(STACK) --diff)
 
 preview-diff: venv system ## Show what this tree changes against BASE=<git ref>, as a pull request comment
@@ -102,13 +104,15 @@ preview-diff: venv system ## Show what this tree changes against BASE=<git ref>,
 	@$(PY) -m review "$(or $(BASE),main)" --stack $(STACK) $(if $(FULL),--full)
 
 up: venv ## Create or change the stack
-	@$(PYTHON) -m tools preview
+	@$(PYTHON) -m tools $(TOOLS)
 	@$(RUN_IN) pulumi up --stack $(STACK) $(if $(YES),--yes)
 
 destroy: venv ## Delete everything that the stack made
+	@$(PYTHON) -m tools $(TOOLS)
 	@$(RUN_IN) pulumi destroy --stack $(STACK) $(if $(YES),--yes)
 
 recover: venv ## Mend a stack whose deployment was killed, so that `make up` goes on
+	@$(PYTHON) -m tools $(TOOLS)
 	@$(RUN_IN) $(PY) -m infra.recover --stack $(STACK)
 
 status: venv ## Show each run: phase, node, and in words why it waits
@@ -118,7 +122,7 @@ logs: venv ## Follow a run's logs: make logs RUN=vision
 	@$(LOOK_IN) $(PY) -m workloads.logs --stack $(STACK) $(RUN)
 
 shell: venv $(if $(filter sandbox%,$(STACK)),system) ## Open a shell with the pinned pulumi (STACK=sandbox: in the sandbox, with its kubectl)
-	@$(PYTHON) -m tools preview
+	@$(PYTHON) -m tools $(TOOLS)
 	@$(if $(filter sandbox%,$(STACK)),$(PY) -m sandbox shell,$(IN_ENV) $${SHELL:-bash})
 
 clean: ## Stop the sandbox and remove its folder

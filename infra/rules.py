@@ -84,12 +84,19 @@ def _bucket_problems(settings: Settings) -> list[Problem]:
 
     A name with a dot is a domain, whose owner alone may make it; NAME-builds is nobody's domain.
     """
+    taken, problems = [settings.bucket_name], list[Problem]()
+    for index, source in enumerate(settings.bucket.sources):
+        if source in taken:
+            allowed = "each bucket once, and not the stack's own"
+            fix = "pulumi config rm --path '{key}'"
+            problems.append(Problem(f"gemma:bucket.sources[{index}]", source, allowed, fix))
+        taken.append(source)
     name = f"{settings.bucket_name}-builds"
     if not settings.project or (BUCKET.fullmatch(name) and len(name) <= 63 and "." not in name):
-        return []  # without a project, whose lack is told already, the name is not known yet
+        return problems  # without a project, whose lack is told, the name is not known yet
     allowed = "at most 56 characters and no dot (NAME-builds is made beside it)"
     fix = "pulumi config set --path '{key}' NAME"
-    return [Problem("gemma:bucket.name", settings.bucket_name, allowed, fix)]
+    return [*problems, Problem("gemma:bucket.name", settings.bucket_name, allowed, fix)]
 
 
 def _label_problems(settings: Settings) -> list[Problem]:

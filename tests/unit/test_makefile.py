@@ -1,33 +1,45 @@
-"""What README.md says of the commands: each of a stack takes STACK=."""
+"""What the commands that people type would run; `make -n` prints it and runs nothing."""
 
 from __future__ import annotations
 
-import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-OF_A_STACK = re.findall(
-    r"^([a-z-]+):", (ROOT / "Makefile").read_text().split("##@ A stack")[1], re.MULTILINE
+
+
+def recipe(*arguments: str) -> str:
+    done = subprocess.run(
+        ["make", "-n", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize("target", ["preview", "up", "destroy", "recover", "shell"])
+@pytest.mark.parametrize(("stack", "tools"), [("prod", "preview"), ("sandbox", "demo")])
+def test_a_command_brings_the_tools_that_it_needs(target: str, stack: str, tools: str) -> None:
+    assert f"-m tools {tools}\n" in recipe(target, f"STACK={stack}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("preview-diff", "STACK=prod"), '-m review "main" --stack prod'),
+        (("preview-diff", "BASE=v1", "FULL=1"), '-m review "v1" --stack dev --full'),
+        (("preview", "OFFLINE=1", "STACK=prod"), "-m review --stack prod"),
+        (("destroy", "STACK=prod"), "pulumi destroy --stack prod"),
+        (("recover", "STACK=prod"), "-m infra.recover --stack prod"),
+        (("logs", "STACK=prod", "RUN=vision"), "-m workloads.logs --stack prod vision"),
+    ],
 )
-
-
-def test_there_are_commands_of_a_stack() -> None:
-    assert {"preview", "preview-diff", "up", "destroy", "recover"} <= set(OF_A_STACK)
-
-
-@pytest.mark.parametrize("target", [name for name in OF_A_STACK if name not in ("shell", "clean")])
-@pytest.mark.parametrize("options", [[], ["OFFLINE=1"]])
-def test_the_named_stack_is_asked(target: str, options: list[str]) -> None:
-    command = ["make", "--dry-run", target, "STACK=another", *options]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert "--stack another" in said
+def test_a_command_is_about_the_stack_that_it_names(
+    arguments: tuple[str, ...], expected: str
+) -> None:
+    assert expected in recipe(*arguments)
 
 
 @pytest.mark.parametrize(("stack", "isolated"), [("dev", False), ("sandbox", True)])
 def test_a_shell_for_the_cloud_needs_nothing_of_the_sandbox(stack: str, isolated: bool) -> None:
-    command = ["make", "--dry-run", "shell", f"STACK={stack}"]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert ("bubblewrap" in said) == isolated
+    assert ("bubblewrap" in recipe("shell", f"STACK={stack}")) == isolated

@@ -88,12 +88,3 @@ def test_every_stack_at_google_is_previewed_under_its_own_name() -> None:
     assert listed
     assert set(listed[1].split()) == {name for name in stacks if not name.startswith("sandbox")}
     assert "STACK=$stack OUT=preview/$stack.md" in script
-    done = subprocess.run(
-        ["make", "-n", "preview-diff", "STACK=prod"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert "--stack prod" in done.stdout

@@ -48,6 +48,12 @@ def test_a_bucket_named_like_a_domain_is_refused():
     assert load({"gemma:bucket": {"name": "my_bucket", "sources": ["data.example.com"]}})
 
 
+def test_a_bucket_is_a_source_once():
+    sources = {"name": "mine", "sources": ["data", "mine", "data"]}
+    keys = {"gemma:bucket.sources[1]", "gemma:bucket.sources[2]"}
+    assert problems({"gemma:bucket": sources}).keys() == keys
+
+
 def test_a_domains_project_needs_a_bucket_name_of_its_own():
     project = {"gcp:project": "example.com:my-project"}
     assert problems(project).keys() == {"gemma:bucket.name"}
