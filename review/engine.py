@@ -33,6 +33,9 @@ def compare(
     A base that has no program, or one that cannot be deployed, counts as nothing deployed: the
     preview then shows the whole stack as new, and its `base_error` says why.
 
+    A token in Secret Manager is taken for one in the settings, on both sides: the stand-in cloud holds
+    no secret of its own, and a stack that cannot be deployed there could not be compared.
+
     Both versions lie at the same path in turn, since code that a dynamic resource keeps in the
     state names the file that it is from.
     """
@@ -41,13 +44,13 @@ def compare(
     if commit is not None:
         program.copy_commit(repository, commit, folder)
         if (folder / "Pulumi.yaml").exists():
-            program.prepare(folder, stack)
+            program.prepare(folder, stack, deployable=True)
             base_error = deploy(surroundings, folder, stack)
             if base_error:
                 _forget(surroundings, folder, stack)
         shutil.rmtree(folder)
     program.copy_tree(repository, folder)
-    program.prepare(folder, stack)
+    program.prepare(folder, stack, deployable=commit is not None)
     found = preview(surroundings, folder, stack)
     return dataclasses.replace(found, base_error=base_error)
 

@@ -117,14 +117,20 @@ def copy_tree(repository: Path, folder: Path) -> None:
             shutil.copy2(source, target, follow_symlinks=False)
 
 
-def prepare(folder: Path, stack: str) -> None:
-    """Makes a laid out program fit for a preview: its Python environment, and no secret in it."""
+def prepare(folder: Path, stack: str, *, deployable: bool = False) -> None:
+    """Makes a laid out program fit for a preview: its Python environment, and no secret in it.
+
+    With `deployable` the settings can be deployed where there is no Secret Manager.
+    """
     environment = folder / ".venv"
     if sys.prefix != sys.base_prefix and not environment.exists():
         environment.symlink_to(sys.prefix)
     path = folder / f"Pulumi.{stack}.yaml"
     loaded: Any = (yaml.load(path.read_text(), _Loader) or {}) if path.exists() else {}
-    path.write_text(yaml.dump(without_secrets(cast(dict[str, Any], loaded)), Dumper=_Dumper))
+    settings = without_secrets(cast(dict[str, Any], loaded))
+    if deployable and settings["config"].pop(TOKEN_ELSEWHERE, None):
+        settings["config"][TOKEN] = PLACEHOLDER
+    path.write_text(yaml.dump(settings, Dumper=_Dumper))
 
 
 def placeholders(folder: Path, stack: str) -> list[str]:

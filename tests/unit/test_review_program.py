@@ -155,6 +155,19 @@ def test_values_stay_as_they_are_written(value: str, tmp_path: Path) -> None:
     assert f"    key: {value}\n" in path.read_text()
 
 
+@pytest.mark.parametrize("deployable", [True, False])
+def test_a_token_in_secret_manager_is_one_of_the_settings_where_it_is_deployed(
+    deployable: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "Pulumi.prod.yaml"
+    path.write_text(yaml.safe_dump({"config": {program.TOKEN_ELSEWHERE: "name"}}))
+    program.prepare(tmp_path, "prod", deployable=deployable)
+    expected = (
+        {program.TOKEN: program.PLACEHOLDER} if deployable else {program.TOKEN_ELSEWHERE: "name"}
+    )
+    assert yaml.safe_load(path.read_text())["config"] == expected
+
+
 def test_a_token_that_is_not_committed_gets_a_placeholder() -> None:
     found = program.without_secrets({"config": {"gcp:region": "r"}})
     assert found["config"][program.TOKEN] == program.PLACEHOLDER
