@@ -33,8 +33,8 @@ def compare(
     A base that has no program, or one that cannot be deployed, counts as nothing deployed: the
     preview then shows the whole stack as new, and its `base_error` says why.
 
-    A token in Secret Manager is taken for one in the settings, on both sides: the stand-in cloud holds
-    no secret of its own, and a stack that cannot be deployed there could not be compared.
+    A token in Secret Manager is taken for one in the settings, on both sides: the stand-in cloud
+    holds no secret of its own, and a stack that cannot be deployed there could not be compared.
 
     Both versions lie at the same path in turn, since code that a dynamic resource keeps in the
     state names the file that it is from.
