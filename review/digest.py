@@ -30,8 +30,8 @@ CRITICAL = {
 }
 #: What keeps a kind from being destroyed by mistake: a property and its value that lets go of it.
 UNPROTECTED = {"cluster": ("deletionProtection", False), "bucket": ("forceDestroy", True)}
-#: The component of a run; its input `demand` says what machines the run asks for.
-RUN = "gemma:workloads:FineTuning"
+#: Annotation of a run's object: what machines it asks for, in words.
+DEMAND = "gemma.run/demand"
 
 
 #: A bucket of files that the next build uploads again.
@@ -111,9 +111,9 @@ def read(digest: Mapping[str, Any], deployed: Iterable[Mapping[str, Any]] = ()) 
     demands: dict[str, str] = {}
     for step in digest.get("steps") or ():
         urn, op = step["urn"], step["op"]
-        demand = ((step.get("newState") or {}).get("inputs") or {}).get("demand")
-        if urn.split("::")[2].endswith(RUN) and demand:
-            demands[urn.split("::")[3]] = demand
+        change = _change("update", step)
+        if change.kind == "run" and (demand := _demand(change.new)):
+            demands[change.name] = demand
         if op == "same" and _real(step):
             same.add(urn)
         if op not in VERDICTS or not _real(step):
@@ -138,6 +138,11 @@ def read(digest: Mapping[str, Any], deployed: Iterable[Mapping[str, Any]] = ()) 
         errors=tuple(dict.fromkeys(errors)),
         demands=tuple(sorted(demands.items())),
     )
+
+
+def _demand(inputs: Mapping[str, Any]) -> str | None:
+    """What a run's object says that it asks for; earlier versions of the program said nothing."""
+    return ((inputs.get("metadata") or {}).get("annotations") or {}).get(DEMAND)
 
 
 def _real(step: Mapping[str, Any]) -> bool:

@@ -25,8 +25,9 @@ UNKNOWN = frozenset(
 #: Marks a mapping as a special value; a secret carries the second text under it.
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 SECRET = "1b47061264138c4ac30d75fd1eb44270"
-#: Properties that say nothing to a reader: the provider's bookkeeping.
-HIDDEN = frozenset({"__defaults", "__internal"})
+#: Properties that say nothing to a reader: the provider's bookkeeping, and what a comment says
+#: of each run anyway.
+HIDDEN = frozenset({"__defaults", "__internal", "gemma.run/demand"})
 LONGEST_LINE = 400
 
 

@@ -79,8 +79,7 @@ class FineTuning(pulumi.ComponentResource):
         """
         own = pulumi.ResourceOptions(depends_on=[shared] if shared else [])
         opts = pulumi.ResourceOptions.merge(opts, own)
-        # An input only so that a preview shows what machines the run will ask for.
-        super().__init__("gemma:workloads:FineTuning", run.name, {"demand": run.demand}, opts)
+        super().__init__("gemma:workloads:FineTuning", run.name, None, opts)
         # depends_on and deleted_with do not reach children by themselves.
         child = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(parent=self))
         folder = pulumi.Output.concat("gs://", around.bucket, f"/{run.path}")

@@ -24,6 +24,7 @@ GRACE_SECONDS = 600  # also Autopilot's longest; Spot machines give 25 s whateve
 STOP_SECONDS = 540  # for the last checkpoint; the rest of the grace is for leaving
 SPOT_STOP_SECONDS = 12
 SCRATCH = "/scratch"
+DEMAND = "gemma.run/demand"
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,10 @@ def worker_annotations(placement: Placement, container: str) -> dict[str, str]:
 
 
 def metadata(run: Run, namespace: pulumi.Input[str], annotations: Mapping[str, str]) -> Fragment:
-    """Metadata of the run's own objects, with the queue's label where it has one."""
+    """Metadata of the run's own objects, with the queue's label where it has one.
+
+    What the run asks for stands in an annotation, in words: a preview shows it.
+    """
     labels = dict(run.labels)
     if run.queue is not None:
         labels["kueue.x-k8s.io/queue-name"] = run.queue
@@ -181,5 +185,5 @@ def metadata(run: Run, namespace: pulumi.Input[str], annotations: Mapping[str, s
         "name": run.object_name,
         "namespace": namespace,
         "labels": labels,
-        "annotations": dict(annotations),
+        "annotations": {DEMAND: run.demand, **annotations},
     }
