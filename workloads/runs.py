@@ -26,6 +26,9 @@ from workloads.trainers import TRAINERS, Trainer
 NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,34}[a-z0-9])?")
 NAME_RULE = "1 to 36 of a-z, 0-9 and -, starting with a letter and not ending with -"
 
+PLACE = re.compile(r"gs://[a-z0-9][a-z0-9._-]+(/.*)?|[./].*|\w[\w.-]*(/[\w.-]+)?")
+PLACE_RULE = "a Hub id (OWNER/NAME, no address), gs://BUCKET/FOLDER or a folder"
+
 
 class RunSettings(Protocol):
     """One entry of `gemma:runs`."""
@@ -122,7 +125,16 @@ def _run_problems(
         config = trainer.resolve({key: value for key, value in run.trainer.items() if key != "run"})
     except ConfigError as error:
         return [*found, *error.problems]
-    return found + _size_problems(config, run, row)
+    return found + _name_problems(config) + _size_problems(config, run, row)
+
+
+def _name_problems(config: Mapping[str, Any]) -> list[Problem]:
+    """Models and data sets that are nowhere, whatever the Hub or a bucket would say."""
+    return [
+        Problem(f"trainer.{section}.{key}", config[section][key], PLACE_RULE, _set("{key}", "NAME"))
+        for section, key in (("model", "model_name_or_path"), ("data", "dataset_name"))
+        if not PLACE.fullmatch(str(config[section][key]))
+    ]
 
 
 def _size_problems(

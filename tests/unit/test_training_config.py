@@ -105,6 +105,12 @@ def test_a_section_whose_lines_are_all_comments_keeps_the_defaults():
     assert resolve({"sft": None, "lora": None}) == resolve({})
 
 
+def test_a_commit_of_digits_is_set_as_text():
+    with pytest.raises(ConfigError) as error:
+        resolve({"model": {"model_revision": 1234567}})
+    assert "set --type string --path 'trainer.model.model_revision' VALUE" in str(error.value)
+
+
 def test_a_key_written_with_its_section_is_set_below_it():
     problem = unknown_key("trainer", "sft.max_steps", 20, ["sft", "lora"])
     assert "did you mean sft: max_steps?" in problem.allowed

@@ -169,6 +169,24 @@ def test_a_model_that_the_machines_disk_does_not_hold_is_refused():
     assert "at most 1000 GiB" in problem.allowed
 
 
+@pytest.mark.parametrize(
+    "name", ["", " google/gemma-3-4b-it", "https://huggingface.co/google/gemma-3-4b-it", "gs://"]
+)
+def test_a_name_that_is_nowhere_is_refused_before_a_machine_starts(name):
+    run = {**VISION, "trainer": {"data": {"dataset_name": name}}}
+    assert [problem.key for problem in problems(stack({"v": run}))] == [
+        "gemma:runs.v.trainer.data.dataset_name"
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["google/gemma-3-4b-it", "gpt2", "gs://my-bucket", "gs://b.c/d e/f", "/mnt/m", "./m"]
+)
+def test_hub_ids_and_folders_are_taken(name):
+    run = {**VISION, "trainer": {"model": {"model_name_or_path": name}}}
+    assert problems(stack({"v": run})) == []
+
+
 @pytest.mark.parametrize(("size", "cluster"), [(1_000_000, None), (100_000, "shared")])
 def test_a_config_that_its_object_does_not_hold_is_refused(size, cluster):
     prompt = {"data": {"system_prompt": "x" * size}}

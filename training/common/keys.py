@@ -147,7 +147,9 @@ def check(
             if allowed:
                 read[name] = used
             else:
-                fix = "pulumi config set --path '{key}' VALUE"
+                # `pulumi config set` makes a number of digits, also of those of a commit.
+                text = _name(value) == "integer" and "string" in keys[name].types
+                fix = f"pulumi config set {'--type string ' if text else ''}--path '{{key}}' VALUE"
                 problems.append(Problem(path, value, keys[name].describe(), fix))
     for name, key in keys.items():
         if key.required and name not in given:
