@@ -41,12 +41,16 @@ run "$@"
 
 def command(run: Run) -> list[str]:
     """The container's command line."""
+    module = TRAINERS[run.workload].module
+    if run.nodes * run.workers_per_node == 1:
+        # accelerate starts a single process without torchrun, and dies of SIGTERM alone.
+        launch = ["python", "-m", module, "--config", CONFIG_FILE]
+        return ["/bin/bash", "-c", LAUNCH, module, *launch]
     launch = ["accelerate", "launch", "--config_file", ACCELERATE_FILE]
     if run.nodes > 1:
         name = run.object_name
         launch += ["--machine_rank", "$(JOB_COMPLETION_INDEX)"]
         launch += ["--main_process_ip", f"{name}-0.{name}", "--main_process_port", str(PORT)]
-    module = TRAINERS[run.workload].module
     launch += ["-m", module, "--config", CONFIG_FILE]
     return ["/bin/bash", "-c", LAUNCH, module, *launch]
 

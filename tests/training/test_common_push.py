@@ -10,7 +10,6 @@ from training.common import card
 from training.common.config import ConfigError
 from training.common.hub import check_write, push
 from training.gemma3_vision import config as vision
-from training.gemma4_text import config as text
 
 
 @pytest.mark.parametrize(
@@ -71,27 +70,16 @@ def test_an_adapter_is_pushed_to_a_private_repository(base, hub, tmp_path, monke
     assert f'from_pretrained("{base}")' in body
 
 
-def test_the_text_trainer_pushes_what_it_has_saved(hub, tmp_path, monkeypatch):
-    import torch
-    from safetensors.torch import save_file
-
-    from training.gemma4_text.finish import publish
-
-    class Tokenizer:
-        def save_pretrained(self, folder):
-            (folder / "tokenizer.json").write_text("{}")
-
-    hub.use(monkeypatch, tmp_path / "cache", "hf_writer")
-    check_write("jane/sql")
-    (tmp_path / "adapter").mkdir()
-    save_file({"lora": torch.ones(2)}, tmp_path / "adapter" / "adapter_model.safetensors")
-    (tmp_path / "adapter" / "README.md").write_text("---\nbase_model: /a/b/c\n---\nPEFT's form")
-    asked = resolved("text")
-    asked["run"] |= {"output_dir": str(tmp_path / "run"), "id": "1"}
-    (tmp_path / "run.yaml").write_text(yaml.safe_dump(asked))
-    config = text.load(tmp_path / "run.yaml")
-    page = publish(config, Tokenizer(), tmp_path, "jane/sql", local=tmp_path, rows=(9, 1))
-    assert page == f"{hub.address}/jane/sql"
+def test_the_text_trainer_pushes_what_it_has_evaluated(hub, launch, tmp_path, monkeypatch):
+    for name, value in hub.environment(tmp_path, "hf_writer").items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    run = launch("pushed", 1, sft={"hub_model_id": "jane/sql", "max_steps": 2})
+    assert run.code == 0, run.said[-4000:]
+    assert run.result()["hub_page"] == f"{hub.address}/jane/sql"
     made = hub.repositories["models/jane/sql"]
-    assert made.files.keys() == {"README.md", "tokenizer.json", "adapter_model.safetensors"}
-    assert {path.name for path in (tmp_path / "run" / "adapter").iterdir()} == made.files.keys()
+    assert made.private
+    saved = {path.name: path.read_bytes() for path in (run.folder / "adapter").iterdir()}
+    assert made.files == saved
+    assert "## Held-out rows" in saved["README.md"].decode()
+    assert "training_args.bin" not in saved  # a pickle

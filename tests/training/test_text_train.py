@@ -74,6 +74,15 @@ def test_a_run_that_is_stopped_and_killed_ends_as_if_it_never_had_been(
         assert (tensor - sharded.adapter()[name]).abs().max() < 1e-5, name
 
 
+def test_a_single_process_keeps_its_steps_when_it_is_stopped(launch: Launch):
+    stopped = launch("single", 1, disturb=("step 1/", signal.SIGTERM), sft={"max_steps": 200})
+    assert stopped.code == 143, stopped.said[-4000:]
+    assert "checkpoint complete" in stopped.said
+    (kept,) = (stopped.folder / "checkpoints").iterdir()
+    assert (kept / "manifest.json").is_file()
+    assert not (stopped.folder / "result.json").exists()
+
+
 def test_a_run_that_died_after_its_last_step_trains_no_more(launch: Launch):
     steps = {"sft": {"max_steps": 2}}
     first = launch("short", 1, **steps)

@@ -73,15 +73,17 @@ def start(
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    command = [sys.executable, "-m", "accelerate.commands.launch"]
-    command += ["--config_file", str(place / "accelerate.yaml")]
-    command += ["--main_process_ip", "127.0.0.1", "--main_process_port", port]
-    command += ["--machine_rank", "{node}", "-m", "training.gemma4_text.train"]
-    command += ["--config", str(place / "run.yaml")]
+    command = [sys.executable]
+    if processes > 1:  # as the Job does
+        command += ["-m", "accelerate.commands.launch"]
+        command += ["--config_file", str(place / "accelerate.yaml")]
+        command += ["--main_process_ip", "127.0.0.1", "--main_process_port", port]
+        command += ["--machine_rank", "{node}"]
+    command += ["-m", "training.gemma4_text.train", "--config", str(place / "run.yaml")]
     environment = {
         **os.environ,
         "ACCELERATE_USE_CPU": "true",
-        "HF_HUB_OFFLINE": "1",
+        "HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "1"),
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": f"{REPOSITORY / 'sandbox' / 'pod_site'}:{REPOSITORY}",
         "PYTHONUNBUFFERED": "1",

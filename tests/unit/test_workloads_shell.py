@@ -16,7 +16,7 @@ import pytest
 from infra.schema import Settings
 from training.gemma3_vision.eviction import Eviction
 from workloads import plan, raycluster, rayjob
-from workloads.job import LAUNCH
+from workloads.job import LAUNCH, command
 from workloads.pods import PodArgs
 from workloads.run import Run
 from workloads.trainers import CONFIG_FILE
@@ -36,6 +36,17 @@ def launch(tmp_path: Path, script: str, check: str = "exit 0") -> subprocess.Pop
         },
         cwd=tmp_path,
     )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "workers", "program"), [(1, 1, "python"), (1, 8, "accelerate"), (2, 1, "accelerate")]
+)
+def test_a_single_process_gets_sigterm_and_no_launcher(nodes, workers, program):
+    run = {"workload": "gemma4-text", "nodes": nodes, "workersPerNode": workers}
+    stack = {"project": "my-project", "region": "r", "stack": "dev", "accelerator": "nvidia-l4"}
+    stack |= {"capacity": "spot", "runs": {"a": run}}
+    (found,) = plan(Settings.model_validate(stack, by_name=True), "key")
+    assert command(found)[3:5] == ["training.gemma4_text.train", program]
 
 
 def wait_for(path: Path) -> None:

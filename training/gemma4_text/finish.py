@@ -25,22 +25,17 @@ TASK = "text-generation"
 PROBES = 4  # held-out rows whose losses the reloaded adapter must reproduce
 
 
-def publish(
-    config: Config,
-    tokenizer: Any,
-    base: Path,
-    repository: str | None,
-    *,
-    local: Path,
-    rows: tuple[int, int],
-) -> str | None:
-    """Put the saved adapter where it lasts: the run's folder, and the Hub when asked to.
+def save(config: Config, tokenizer: Any, base: Path, *, local: Path, rows: tuple[int, int]) -> None:
+    """Put the saved adapter into the run's folder, where it lasts, before anything can go wrong.
 
-    Returns:
-        The page on the Hub, or None.
+    Args:
+        config: of the run.
+        tokenizer: saved beside the adapter.
+        base: local folder of the base checkpoint.
+        local: this machine's folder of the run, with `adapter`.
+        rows: numbers of training and of held-out rows, for the card.
     """
     folder, adapter = Folder(config.run.output_dir), local / "adapter"
-    page = None
     tokenizer.save_pretrained(adapter)
     (adapter / "training_args.bin").unlink(missing_ok=True)  # a pickle, of no use to anyone
     card.write(adapter, config, TASK, rows)
@@ -48,11 +43,6 @@ def publish(
     if layers := export.for_vllm(base, adapter, local / "adapter-vllm"):
         folder.upload(local / "adapter-vllm", "adapter-vllm")
         print(f"{layers} layers have no v_proj: vLLM needs adapter-vllm", file=sys.stderr)
-    if repository:
-        text = f"Adapter of run {config.run.id}"
-        page = hub.push(adapter, repository, text)
-        print(f"pushed to {page}", file=sys.stderr, flush=True)
-    return page
 
 
 def finish(
@@ -61,15 +51,20 @@ def finish(
     tokenizer: Any,
     split: data.Split,
     *,
+    repository: str | None,
     local: Path,
     facts: dict[str, Any],
     began: float,
 ) -> int:
-    """All that follows the last step; all ranks call it. The exit code."""
+    """All that follows the last step; all ranks call it. The exit code.
+
+    The ranks part once all answers are there: to score them, to verify, merge and push takes
+    minutes, and no rank waits for another that long.
+    """
     folder = Folder(config.run.output_dir)
     first = trainer.args.process_index == 0
     rows = split.held_out[: config.evaluation.rows or None]
-    tuned, base, probes, probe_losses = _measure(config, trainer, tokenizer, rows)
+    said, probes, probe_losses = _measure(config, trainer, tokenizer, rows)
     if dist.is_initialized():
         dist.barrier()
         dist.destroy_process_group()
@@ -86,28 +81,32 @@ def finish(
         raise RuntimeError("the saved adapter is not what was trained: " + "; ".join(wrong))
     print("adapter reloaded in a fresh process: equals the trainer's", file=sys.stderr)
 
-    evaluation: dict[str, Any] = {"tuned": tuned["figures"]}
-    if base is not None:
-        evaluation["base"] = base["figures"]
+    results = {name: _scored(config, name, rows, *found) for name, found in said.items()}
+    evaluation = {name: result["figures"] for name, result in results.items()}
     written = {**evaluation, "verified_on_rows": len(probes)}
     folder.write("evaluation.json", json.dumps(written, indent=2) + "\n")
-    if config.export.merged:  # minutes, which no other rank waits for here
-        source = sources.fetch(
-            config.model.model_name_or_path, config.model.model_revision, "model"
-        )
-        layers = export.merge(source, local / "adapter", folder, local / "merged")
-        print(f"merged {layers} layers into {folder.uri}/merged", file=sys.stderr, flush=True)
     rows_seen = facts["rows"]["rows"], len(split.held_out)
     card.write(local / "adapter", config, TASK, rows_seen, evaluation)
     folder.upload(local / "adapter" / "README.md", "adapter/README.md")
+    if config.export.merged:
+        base = sources.fetch(config.model.model_name_or_path, config.model.model_revision, "model")
+        layers = export.merge(base, local / "adapter", folder, local / "merged")
+        print(f"merged {layers} layers into {folder.uri}/merged", file=sys.stderr, flush=True)
+    page = None
+    if repository:
+        page = hub.push(local / "adapter", repository, f"Adapter of run {config.run.id}")
+        print(f"pushed to {page}", file=sys.stderr, flush=True)
     lines = metrics.read_metrics(local)
     facts = {
         **facts,
+        "hub_page": page,
         "held_out_rows": len(split.held_out),
         "seconds": round(time.monotonic() - began, 1),
     }
-    page = write_report(config, rows, tuned, base, lines=lines, facts=facts)
-    folder.write("report.html", page)
+    tuned, untuned = results["tuned"], results.get("base")
+    folder.write(
+        "report.html", write_report(config, rows, tuned, untuned, lines=lines, facts=facts)
+    )
     if (local / "tensorboard").is_dir():
         folder.upload(local / "tensorboard", "tensorboard")
     result = record.finish(folder, vars(config.run), {**facts, "evaluation": evaluation})
@@ -117,9 +116,8 @@ def finish(
 
 def _measure(
     config: Config, trainer: Any, tokenizer: Any, rows: list[data.Row]
-) -> tuple[dict[str, Any], dict[str, Any] | None, list[dict[str, list[int]]], dict[str, Any]]:
-    """Tuned and base under one harness, and both losses of the probe rows."""
-    first = trainer.args.process_index == 0
+) -> tuple[dict[str, tuple[float, list[str]]], list[dict[str, list[int]]], dict[str, Any]]:
+    """Held-out loss and answers of tuned and base, and both losses of the probe rows."""
     trained = trainer.model
     device = trainer.args.device
     trained.eval()
@@ -128,7 +126,7 @@ def _measure(
     end = data.end_of_turn(tokenizer, config.data)
     probes = [data.encode(tokenizer, row, config.data, end) for row in rows[:PROBES]]
     losses: dict[str, Any] = {}
-    results: dict[str, dict[str, Any] | None] = {"tuned": None, "base": None}
+    said: dict[str, tuple[float, list[str]]] = {}
     for name in ("tuned", "base"):
         with trained.disable_adapter() if name == "base" else nullcontext(), torch.no_grad():
             sums = [evaluate.nll(trained, evaluate.pad([p], 0, device)) for p in probes]
@@ -151,13 +149,18 @@ def _measure(
                 evaluation=config.evaluation,
                 device=device,
             )
-        if first:
-            figures, verdicts = evaluate.score(rows, answers, config.evaluation)
-            figures = {"held_out_loss": round(loss, 6), **figures}
-            results[name] = {"figures": figures, "answers": answers, "verdicts": verdicts}
-            print(f"{name}: {json.dumps(figures)}", file=sys.stderr, flush=True)
+            said[name] = loss, answers
     model.whole(trained, False)
-    return results["tuned"] or {}, results["base"], probes, losses
+    return said, probes, losses
+
+
+def _scored(
+    config: Config, name: str, rows: list[data.Row], loss: float, answers: list[str]
+) -> dict[str, Any]:
+    figures, verdicts = evaluate.score(rows, answers, config.evaluation)
+    figures = {"held_out_loss": round(loss, 6), **figures}
+    print(f"{name}: {json.dumps(figures)}", file=sys.stderr, flush=True)
+    return {"figures": figures, "answers": answers, "verdicts": verdicts}
 
 
 def _reload(

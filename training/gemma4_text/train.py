@@ -215,10 +215,8 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story from top to bottom
 
     # --- save
     trainer.save_model(str(local / "adapter"))
-    page = None
     if first:
-        seen = len(rows), len(held_out)
-        page = finish.publish(config, tokenizer, source, repository, local=local, rows=seen)
+        finish.save(config, tokenizer, source, local=local, rows=(len(rows), len(held_out)))
 
     # --- verify
     facts = {
@@ -231,9 +229,9 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story from top to bottom
         "dropped": split.dropped,
         "data_fingerprint": data.fingerprint(split.train + split.held_out),
         **told(config),
-        "hub_page": page,
     }
-    return finish.finish(config, trainer, tokenizer, split, local=local, facts=facts, began=began)
+    end = {"repository": repository, "local": local, "facts": facts, "began": began}
+    return finish.finish(config, trainer, tokenizer, split, **end)
 
 
 def pinned(config: Config) -> Config:
