@@ -129,7 +129,8 @@ def _exit(status: Body) -> str | None:
     if over.get("reason") == "OOMKilled":
         return f"container {name} ran out of memory"
     if code == EXIT_CODE:
-        return "the trainer cannot work with its configuration: see the end of its log"
+        told = "the trainer refused its configuration, or met what a retry cannot mend"
+        return f"{told}: see the end of its log"
     if code == 143:
         return f"container {name} was asked to stop"
     return f"container {name} ended with exit code {code}" if code else None

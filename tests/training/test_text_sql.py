@@ -227,6 +227,10 @@ def test_after_an_overrun_the_next_query_runs():
             "```WITH sql AS (SELECT 1) SELECT * FROM sql```",
             "WITH sql AS (SELECT 1) SELECT * FROM sql",
         ),
+        ("SELECT 1;\n\nThis counts; trust me.", "SELECT 1;"),
+        ("SELECT ';'; SELECT 2;\nThat is all", "SELECT ';';\nSELECT 2;"),
+        ("SELECT 1\nThis counts", "SELECT 1\nThis counts"),  # where does it end?
+        ("SELECT", "SELECT"),
         ("no idea", "no idea"),
     ],
 )

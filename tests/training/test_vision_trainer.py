@@ -77,7 +77,7 @@ def test_a_run_whose_steps_are_done_trains_no_further(make_trainer, tmp_path):
 
 def test_a_full_disk_stops_before_a_torn_checkpoint_is_handed_over(make_trainer):
     """The kernel refuses to make a file larger than 200 kB; the optimizer's is."""
-    trainer, *_ = make_trainer(sft={"max_steps": 1, "save_steps": 1}, save=True)
+    trainer, *_ = make_trainer(sft={"max_steps": 2, "save_steps": 1}, save=True)
     handed: list[int] = []
 
     class Saver(transformers.TrainerCallback):

@@ -75,6 +75,7 @@ def test_all_problems_are_told_at_once_with_the_closest_key():
             "256",
         ),
         ({"sft": {"lr_scheduler_type": "constant"}}, "sft.lr_scheduler_type", "ignores"),
+        ({"sft": {"max_steps": 1}}, "sft.max_steps", "a learning rate of 0"),
         ({"lora": {"modules_to_save": ["lm_head"]}}, "lora.ensure_weight_tying", "two copies"),
         ({"lora": {"use_dora": True}, "export": {"merged": True}}, "export.merged", "use_dora"),
         ({"lora": {"bias": "all"}, "export": {"merged": True}}, "export.merged", "lora.bias"),

@@ -69,6 +69,8 @@ def test_all_problems_come_at_once_each_with_its_key():
         ({"sft": {"fsdp": "full_shard"}}, "trainer.sft.fsdp"),
         ({"sft": {"output_dir": "/x"}}, "trainer.sft.output_dir"),
         ({"sft": {"lr_scheduler_type": "constant"}}, "trainer.sft.lr_scheduler_type"),
+        ({"sft": {"max_steps": 1}}, "trainer.sft.max_steps"),
+        ({"lora": {"init_lora_weights": "pissa"}}, "trainer.lora.init_lora_weights"),
         ({"sft": {"fp16": True}}, "trainer.sft.fp16"),
         ({"sft": {"save_strategy": "no"}}, "trainer.sft.save_strategy"),
         ({"lora": {"target_modules": "all-linear"}}, "trainer.lora.target_modules"),

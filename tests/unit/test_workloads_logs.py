@@ -86,4 +86,4 @@ def test_logs_of_a_failed_run(capsys):
     ended = pod("p1", phase="Failed", state={"terminated": {"exitCode": 78}})
     cluster: Any = Cluster(Snapshot([failed("PodFailurePolicy")], [ended]))
     assert logs.follow(cluster, "a123456789") == 1
-    assert "Failed. the trainer cannot work with its configuration" in capsys.readouterr().err
+    assert "Failed. the trainer refused its configuration" in capsys.readouterr().err

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
-from training.common.config import ConfigError, Problem, merge, unknown_key
-from training.common.keys import Bound, Key, bounded, check, keys_of, schema
+from training.common import rules
+from training.common.config import Problem
+from training.common.keys import Bound, bounded, keys_of, schema
 from training.common.sections import (
     LORA_BOUNDS,
     LORA_RESERVED,
@@ -102,59 +103,23 @@ SFT_OWN_RESERVED: Mapping[str, str] = {
 MODEL_RESERVED: Mapping[str, str] = {
     "device_map": "each worker holds the whole model; `auto` would put all of them on one GPU",
 }
-SECTIONS: Mapping[str, type | None] = {
-    "model": ModelConfig,
-    "data": DataConfig,
-    "sft": None,
-    "lora": None,
-    "quantization": None,
-    "ray": RayConfig,
-    "evaluation": EvaluationConfig,
-    "export": ExportConfig,
-    "run": RunConfig,
-}
-
-
-def _rules(name: str) -> tuple[Mapping[str, Key], Mapping[str, str]]:
-    """What the keys of a section may hold, and those that the user may not set, with the reason."""
-    own = SECTIONS[name]
-    if own is not None:
-        return keys_of(own), MODEL_RESERVED if name == "model" else {}
-    if name == "sft":
-        return bounded(schema("sft"), SFT_BOUNDS), {**SFT_RESERVED, **SFT_OWN_RESERVED}
-    if name == "lora":
-        return bounded(schema("lora"), LORA_BOUNDS), LORA_RESERVED
-    return schema(name), {}
 
 
 def resolve(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The defaults with `overrides` laid over them, checked.
-
-    Args:
-        overrides: sections of keys, as in the stack's `trainer:`; `run` may be absent.
-
-    Returns:
-        A mapping of plain values that YAML can hold, sections in the order of config.yaml.
-
-    Raises:
-        ConfigError: with every problem; keys read `trainer.<section>.<key>`.
-    """
-    problems = [
-        unknown_key("trainer", name, value, SECTIONS)
-        for name, value in overrides.items()
-        if name not in SECTIONS
-    ]
-    given = merge(read_yaml(DEFAULTS), {k: v for k, v in overrides.items() if k in SECTIONS})
-    resolved: dict[str, Any] = {}
-    for name, section in given.items():
-        keys, reserved = _rules(name)
-        resolved[name], found = check(f"trainer.{name}", section, keys, reserved)
-        problems += found
-    if not problems:
-        problems = _combinations(resolved)
-    if problems:
-        raise ConfigError(problems)
-    return resolved
+    """The defaults with `overrides` laid over them, checked: see `rules.resolve`."""
+    sft = bounded(schema("sft"), SFT_BOUNDS)
+    sections: rules.Rules = {
+        "model": (keys_of(ModelConfig), MODEL_RESERVED),
+        "data": (keys_of(DataConfig), {}),
+        "sft": (sft, {**SFT_RESERVED, **SFT_OWN_RESERVED}),
+        "lora": (bounded(schema("lora"), LORA_BOUNDS), LORA_RESERVED),
+        "quantization": (schema("quantization"), {}),
+        "ray": (keys_of(RayConfig), {}),
+        "evaluation": (keys_of(EvaluationConfig), {}),
+        "export": (keys_of(ExportConfig), {}),
+        "run": (keys_of(RunConfig), {}),
+    }
+    return rules.resolve(overrides, DEFAULTS, sections, _combinations)
 
 
 def load(path: str | Path) -> Config:
@@ -184,30 +149,16 @@ def typed(overrides: Mapping[str, Any]) -> Config:
 
 def _combinations(resolved: Mapping[str, Any]) -> list[Problem]:
     """Keys that are right by themselves and wrong together."""
-    problems: list[Problem] = []
+    problems = rules.training(resolved)
     sft = cast("Mapping[str, Any]", resolved["sft"])
     lora = cast("Mapping[str, Any]", resolved["lora"])
     quantization = cast("Mapping[str, Any]", resolved["quantization"])
 
     def wrong(key: str, value: object, allowed: str) -> None:
-        fix = "pulumi config set --path '{key}' VALUE"
-        problems.append(Problem(f"trainer.{key}", value, allowed, fix))
+        problems.append(rules.wrong(key, value, allowed))
 
-    if sft.get("max_length") is not None:
-        wrong(
-            "sft.max_length", sft["max_length"], "null: a limit cuts picture tokens or the answer"
-        )
-    warm = sft.get("warmup_steps", 0)
-    if sft.get("lr_scheduler_type") == "constant" and warm:
-        allowed = f"constant_with_warmup, since sft.warmup_steps is {warm} and constant ignores it"
-        wrong("sft.lr_scheduler_type", "constant", allowed)
-    if sft.get("bf16") and sft.get("fp16"):
-        wrong("sft.fp16", True, "false while sft.bf16 is true")
-    if sft.get("save_strategy", "steps") not in ("steps", "epoch"):
-        wrong("sft.save_strategy", sft["save_strategy"], "steps or epoch: a run must be resumable")
-    if sft.get("activation_checkpointing") and sft.get("gradient_checkpointing"):
-        allowed = "unset: it is the old name of sft.activation_checkpointing, which is set"
-        wrong("sft.gradient_checkpointing", True, allowed)
+    if (limit := sft.get("max_length")) is not None:
+        wrong("sft.max_length", limit, "null: a limit cuts picture tokens or the answer")
     targets = lora.get("target_modules")
     names = [targets] if isinstance(targets, str) else list(cast("list[object]", targets or []))
     if "all-linear" in names:
@@ -218,9 +169,6 @@ def _combinations(resolved: Mapping[str, Any]) -> list[Problem]:
     if "lm_head" in names:
         allowed = "without lm_head: the loss reads its weight directly, an adapter would not train"
         wrong("lora.target_modules", targets, allowed)
-    if lora.get("modules_to_save") and not lora.get("ensure_weight_tying"):
-        allowed = "true with lora.modules_to_save: the tied head would become two copies"
-        wrong("lora.ensure_weight_tying", lora.get("ensure_weight_tying", False), allowed)
     if quantization.get("load_in_8bit") and quantization.get("load_in_4bit"):
         wrong("quantization.load_in_8bit", True, "false while quantization.load_in_4bit is true")
     evaluation = cast("Mapping[str, Any]", resolved["evaluation"])

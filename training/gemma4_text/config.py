@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
-from training.common.config import ConfigError, Problem, merge, unknown_key
-from training.common.keys import Bound, Key, bounded, check, keys_of, schema
+from training.common import rules
+from training.common.config import Problem
+from training.common.keys import Bound, bounded, keys_of, schema
 from training.common.sections import (
     LORA_BOUNDS,
     LORA_RESERVED,
@@ -87,7 +88,6 @@ SFT_OWN_RESERVED: Mapping[str, str] = {
     "fsdp_config": "see the section fsdp",
     "assistant_only_loss": "Gemma 4's template marks no answers; prompt/completion rows do that",
     "completion_only_loss": "the loss is on the SQL only",
-    "packing_strategy": "bfd keeps every document whole; the others cut or mix documents",
     "padding_free": "follows packing",
     "dataset_kwargs": "rows are encoded and packed before TRL sees them",
     "formatting_func": "see data.user_prompt",
@@ -113,56 +113,22 @@ UNMERGED = (
     *("use_dora", "rank_pattern", "alpha_pattern", "lora_bias", "modules_to_save"),
     *("target_parameters", "trainable_token_indices", "layer_replication"),
 )
-# Starts that leave the base as it is; the others (pissa, olora, …) change it, and the saved adapter
-# would be one of a base that nobody has.
-LORA_STARTS = ("gaussian", "orthogonal")
 
 
-def _sections() -> dict[str, tuple[Mapping[str, Key], Mapping[str, str]]]:
+def resolve(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults with `overrides` laid over them, checked: see `rules.resolve`."""
     sft = bounded(schema("sft"), SFT_BOUNDS)
-    sft_reserved = {**SFT_RESERVED, **SFT_OWN_RESERVED}
-    del sft_reserved["packing_strategy"]  # checked as a combination below
-    return {
+    sections: rules.Rules = {
         "model": (keys_of(ModelConfig), MODEL_RESERVED),
         "data": (keys_of(DataConfig), {}),
-        "sft": (sft, sft_reserved),
+        "sft": (sft, {**SFT_RESERVED, **SFT_OWN_RESERVED}),
         "lora": (bounded(schema("lora"), LORA_BOUNDS), LORA_RESERVED),
         "fsdp": (keys_of(FsdpConfig), FSDP_RESERVED),
         "evaluation": (keys_of(EvaluationConfig), {}),
         "export": (keys_of(ExportConfig), {}),
         "run": (keys_of(RunConfig), {}),
     }
-
-
-def resolve(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The defaults with `overrides` laid over them, checked.
-
-    Args:
-        overrides: sections of keys, as in the stack's `trainer:`; `run` may be absent.
-
-    Returns:
-        A mapping of plain values that YAML can hold, sections in the order of config.yaml.
-
-    Raises:
-        ConfigError: with every problem; keys read `trainer.<section>.<key>`.
-    """
-    sections = _sections()
-    problems = [
-        unknown_key("trainer", name, value, sections)
-        for name, value in overrides.items()
-        if name not in sections
-    ]
-    given = merge(read_yaml(DEFAULTS), {k: v for k, v in overrides.items() if k in sections})
-    resolved: dict[str, Any] = {}
-    for name, section in given.items():
-        keys, reserved = sections[name]
-        resolved[name], found = check(f"trainer.{name}", section, keys, reserved)
-        problems += found
-    if not problems:
-        problems = _combinations(resolved)
-    if problems:
-        raise ConfigError(problems)
-    return resolved
+    return rules.resolve(overrides, DEFAULTS, sections, _combinations)
 
 
 def load(path: str | Path) -> Config:
@@ -232,13 +198,13 @@ def accelerate_config(
 
 def _combinations(resolved: Mapping[str, Any]) -> list[Problem]:
     """Keys that are right by themselves and wrong together."""
-    problems: list[Problem] = []
+    problems = rules.training(resolved)
     sft = cast("Mapping[str, Any]", resolved["sft"])
     model = cast("Mapping[str, Any]", resolved["model"])
     data = cast("Mapping[str, Any]", resolved["data"])
 
     def wrong(key: str, value: object, allowed: str) -> None:
-        problems.append(_wrong(key, value, allowed))
+        problems.append(rules.wrong(key, value, allowed))
 
     attention = model["attn_implementation"]
     if sft.get("packing"):
@@ -256,45 +222,14 @@ def _combinations(resolved: Mapping[str, Any]) -> list[Problem]:
     ):
         allowed = "sdpa, eager or flex_attention: flash attention stops at head size 256, "
         wrong("model.attn_implementation", attention, allowed + "Gemma 4's global layers have 512")
-    warm = sft.get("warmup_steps", 0)
-    if sft.get("lr_scheduler_type") == "constant" and warm:
-        wrong(
-            "sft.lr_scheduler_type",
-            "constant",
-            f"constant_with_warmup, since sft.warmup_steps is {warm} and constant ignores it",
-        )
-    if sft.get("bf16") and sft.get("fp16"):
-        wrong("sft.fp16", True, "false while sft.bf16 is true")
-    if sft.get("save_strategy", "steps") not in ("steps", "epoch"):
-        wrong("sft.save_strategy", sft["save_strategy"], "steps or epoch: a run must be resumable")
     for place in ("{question}", "{schema}"):
         if place not in data["user_prompt"]:
             wrong("data.user_prompt", data["user_prompt"], f"a text that holds {place}")
-    return problems + _adapter(resolved["lora"], merged=resolved["export"]["merged"])
-
-
-def _adapter(lora: Mapping[str, Any], *, merged: bool) -> list[Problem]:
-    """Adapters that would be saved, or merged, as something else than what was trained."""
-    problems: list[Problem] = []
-    more = [name for name in UNMERGED if lora.get(name)]
+    lora = cast("Mapping[str, Any]", resolved["lora"])
+    more = [f"lora.{name}" for name in UNMERGED if lora.get(name)]
     if lora.get("bias", "none") != "none":
-        more.append("bias")
-    if merged and more:
-        allowed = f"false with {', '.join(f'lora.{name}' for name in more)}: "
-        problems.append(
-            _wrong("export.merged", True, allowed + "only plain adapters are merged file by file")
-        )
-    start = lora.get("init_lora_weights", True)
-    if isinstance(start, str) and start not in LORA_STARTS:
-        allowed = f"true or one of {', '.join(LORA_STARTS)}: the others change the base as well"
-        problems.append(_wrong("lora.init_lora_weights", start, allowed))
-    if lora.get("modules_to_save") and not lora.get("ensure_weight_tying"):
-        allowed = "true with lora.modules_to_save: the tied head would become two copies"
-        problems.append(
-            _wrong("lora.ensure_weight_tying", lora.get("ensure_weight_tying", False), allowed)
-        )
+        more.append("lora.bias")
+    if resolved["export"]["merged"] and more:
+        allowed = f"false with {', '.join(more)}: only plain adapters are merged file by file"
+        wrong("export.merged", True, allowed)
     return problems
-
-
-def _wrong(key: str, value: object, allowed: str) -> Problem:
-    return Problem(f"trainer.{key}", value, allowed, "pulumi config set --path '{key}' VALUE")

@@ -17,7 +17,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from training.gemma4_text.sqlite import Limits, Outcome, Values, execute, normal
+from training.gemma4_text.sqlite import Limits, Outcome, Values, execute, normal, statements
 
 DIALECTS = ("sqlite", "postgres", "mysql", "tsql", "bigquery", "snowflake", "oracle")
 STATEMENT = re.compile(
@@ -120,14 +120,22 @@ def dialect(query: str) -> str:
 
 
 def extract(text: str) -> str:
-    """The SQL in an answer: a fenced block, or from the first line that starts a statement."""
+    """The SQL in an answer: a fenced block, or from the first line that starts a statement.
+
+    What an untuned model says after the last semicolon is no part of it.
+    """
     # A word after the fence is a language where its line ends, or where it says so itself.
     fence = r"```(?:\w*[ \t]*\n|\w*sql\w*\s)?(.*?)(?:```|$)"
     fenced = re.search(fence, text, re.DOTALL | re.IGNORECASE)
     if fenced and fenced.group(1).strip():
         return fenced.group(1).strip()
     start = STATEMENT.search(text)
-    return (text[start.start() :] if start else text).strip()
+    if start is None:
+        return text.strip()
+    found = statements(text[start.start() :])
+    while len(found) > 1 and not STATEMENT.match(found[-1]):
+        found.pop()
+    return "\n".join(found)
 
 
 def _bag(rows: tuple[Values, ...]) -> Counter[Values]:
