@@ -140,15 +140,21 @@ def _name_problems(config: Mapping[str, Any]) -> list[Problem]:
 def _size_problems(
     config: Mapping[str, Any], run: RunSettings, row: Accelerator | None
 ) -> list[Problem]:
-    """A model that its machine's disk does not hold, a config that its object does not."""
+    """A model that its machine's disk or a GPU does not hold, a config that its object does not."""
     found: list[Problem] = []
+    key, name = "trainer.model.model_name_or_path", config["model"]["model_name_or_path"]
+    fix = _set("{key}", "MODEL")
     workers = run.workers_per_node or (row.whole_node if row else 0)
     room = placement.disk_room(row, workers) if row and workers in row.counts else None
     if room is not None and disk_gib(config) > room:
-        key, name = "trainer.model.model_name_or_path", config["model"]["model_name_or_path"]
         allowed = f"a model that needs at most {room} GiB of disk; this one needs "
-        fix = _set("{key}", "MODEL")
         found.append(Problem(key, name, f"{allowed}{disk_gib(config)} with copies", fix))
+    elif row and row.has_gpu and (weights := weights_gib(config) or 0) > row.gpu_memory_gib:
+        allowed = (
+            f"a model whose weights fit into the {row.gpu_memory_gib} GiB of one {row.name}; to "
+            f"answer the held-out rows each GPU holds all of them, {weights:.0f} GiB"
+        )
+        found.append(Problem(key, name, allowed, fix))
     # Of a ConfigMap, 1 MiB. A shared cluster gets it in one argument, which Linux holds to 128 KiB,
     # and base64 adds a third.
     most = 90_000 if run.cluster else 900_000
@@ -241,13 +247,23 @@ def disk_gib(config: Mapping[str, Any]) -> int:
     50 GiB for data, checkpoints on their way out and Ray's own files. A name without a size, such
     as a gs:// folder, is taken for 32 billion parameters.
     """
+    copies = 3 if config.get("export", {}).get("merged") else 2
+    return 50 + round(copies * 2 * (_billions(config) or 32))
+
+
+def weights_gib(config: Mapping[str, Any]) -> float | None:
+    """The weights alone in a GPU's memory, in GiB; None for a name that tells no size."""
+    billions = _billions(config)
+    quantization = config.get("quantization", {})
+    bits = 4 if quantization.get("load_in_4bit") else 8 if quantization.get("load_in_8bit") else 16
+    return None if billions is None else billions * 1e9 * bits / 8 / 2**30
+
+
+def _billions(config: Mapping[str, Any]) -> float | None:
+    """Parameters in billions, by the model's name."""
     name = str(config["model"]["model_name_or_path"]).rstrip("/").rsplit("/", 1)[-1]
     match = re.search(r"(?<![\w.])(e?)(\d+(?:\.\d+)?)(m|b)(?![a-z0-9])", name.lower())
     if match is None:
-        billions = 32.0
-    else:
-        # Gemma's E4B counts what a token touches; its file holds about twice that.
-        scale = (2 if match[1] else 1) * (0.001 if match[3] == "m" else 1)
-        billions = float(match[2]) * scale
-    copies = 3 if config.get("export", {}).get("merged") else 2
-    return 50 + round(copies * 2 * billions)
+        return None
+    # Gemma's E4B counts what a token touches; its file holds about twice that.
+    return float(match[2]) * (2 if match[1] else 1) * (0.001 if match[3] == "m" else 1)

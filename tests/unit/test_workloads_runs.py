@@ -170,6 +170,24 @@ def test_a_model_that_the_machines_disk_does_not_hold_is_refused():
 
 
 @pytest.mark.parametrize(
+    ("run", "model", "needs"),
+    [
+        (TEXT, "google/gemma-4-31B-it", 58),  # 31e9 weights of two bytes
+        (TEXT, "google/gemma-3-12b-it", None),
+        (TEXT, "gs://bucket/model", None),
+        (VISION, "google/gemma-3-27b-it", None),  # of half a byte
+    ],
+)
+def test_a_model_that_no_gpu_of_the_machine_holds_is_refused(run, model, needs):
+    run = {**run, "trainer": {"model": {"model_name_or_path": model}}}
+    found = problems(stack({"a": run}, accelerator="nvidia-l4", capacity="spot", reservation=None))
+    keys = ["gemma:runs.a.trainer.model.model_name_or_path"] if needs else []
+    assert [one.key for one in found] == keys
+    assert all("the 24 GiB of one nvidia-l4" in one.allowed for one in found)
+    assert all(f"all of them, {needs} GiB" in one.allowed for one in found)
+
+
+@pytest.mark.parametrize(
     "name", ["", " google/gemma-3-4b-it", "https://huggingface.co/google/gemma-3-4b-it", "gs://"]
 )
 def test_a_name_that_is_nowhere_is_refused_before_a_machine_starts(name):
