@@ -15,7 +15,7 @@ from torch import nn
 from training.common.config import ConfigError
 from training.common.storage import Folder
 from training.gemma4_text import evaluate, model, verify
-from training.gemma4_text.config import DataConfig, FsdpConfig, ModelConfig, resolve
+from training.gemma4_text.config import LAYERS, DataConfig, FsdpConfig, ModelConfig, resolve
 from training.gemma4_text.data import Row
 from training.gemma4_text.export import merge
 from training.samples import text_model
@@ -92,6 +92,7 @@ def test_every_gemma_text_model_is_trained(family: str, layer: str):
     )
     found = transformers.AutoModelForCausalLM.from_config(settings)
     assert model.wrap_class(found, FsdpConfig()) == layer
+    assert LAYERS.get(family.removeprefix("Gemma"), layer) == layer
     adapters = {
         n for n, _ in adapted(found).named_parameters() if n.endswith("lora_A.default.weight")
     }

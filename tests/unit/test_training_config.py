@@ -82,6 +82,11 @@ def test_all_problems_are_told_at_once_with_the_closest_key():
         ({"lora": {"init_lora_weights": "pissa"}}, "lora.init_lora_weights", "the base"),
         ({"data": {"user_prompt": "{question}"}}, "data.user_prompt", "{schema}"),
         ({"fsdp": {"transformer_layer_cls_to_wrap": 3}}, "fsdp.transformer_layer_cls_to_wrap", ""),
+        (
+            {"fsdp": {"transformer_layer_cls_to_wrap": "Gemma3DecoderLayer"}},
+            "fsdp.transformer_layer_cls_to_wrap",
+            "Gemma4TextDecoderLayer, the model's own",
+        ),
     ],
 )
 def test_known_traps_are_refused_by_name(overrides: dict[str, Any], key: str, reason: str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,6 +109,12 @@ MODEL_RESERVED: Mapping[str, str] = {
 # Documents packed into one row stay apart with these (measured: the loss equals the unpacked one).
 ISOLATING_ATTENTION = ("sdpa", "eager", "flex_attention", "flash_attention_2", "flash_attention_3")
 
+# Layers that FSDP2 wraps, by the family in a model's name.
+LAYERS: Mapping[str, str] = {
+    "2": "Gemma2DecoderLayer",
+    "3": "Gemma3DecoderLayer",
+    "4": "Gemma4TextDecoderLayer",
+}
 # Adapters that are more than W + scale * B A: a merge file by file does not know them.
 UNMERGED = (
     *("use_dora", "rank_pattern", "alpha_pattern", "lora_bias", "modules_to_save"),
@@ -222,6 +229,12 @@ def _combinations(resolved: Mapping[str, Any]) -> list[Problem]:
     ):
         allowed = "sdpa, eager or flex_attention: flash attention stops at head size 256, "
         wrong("model.attn_implementation", attention, allowed + "Gemma 4's global layers have 512")
+    family = re.search(r"gemma-(\d+n?)-", str(model["model_name_or_path"]).lower())
+    layer = LAYERS.get(family[1]) if family else None
+    wrapped = resolved["fsdp"].get("transformer_layer_cls_to_wrap")
+    if layer and wrapped not in (None, layer):
+        key = "fsdp.transformer_layer_cls_to_wrap"
+        wrong(key, wrapped, f"{layer}, the model's own layers, or null to find them")
     for place in ("{question}", "{schema}"):
         if place not in data["user_prompt"]:
             wrong("data.user_prompt", data["user_prompt"], f"a text that holds {place}")
