@@ -8,7 +8,8 @@ CPUs the shards; on GPUs these are not the host's), and pages of the file that r
 the kernel can take back; until the weights are sharded, and in the first step (gathered layers and
 activations, which on GPUs are not the host's either).
 
-Packing: real tokens a second of the same rows, packed against padded.
+Packing: real tokens a second of the same rows, packed against padded. What it costs is attention
+over the whole sequence, a third of a layer's work at width 1,024 and a fifteenth in Gemma 4 31B.
 """
 
 from __future__ import annotations
@@ -131,7 +132,8 @@ def test_host_memory_of_eight_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         )
 
 
-def test_packed_against_padded(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("hidden", "layers"), [(256, 8), (1024, 2)])
+def test_packed_against_padded(tmp_path: Path, hidden: int, layers: int) -> None:
     speeds: dict[bool, float] = {}
     for packing in (True, False):
         folder = tmp_path / f"packing-{packing}"
@@ -140,10 +142,11 @@ def test_packed_against_padded(tmp_path: Path) -> None:
             "max_length": 1024, "per_device_train_batch_size": 8}  # fmt: skip
         sft = {**batch, "packing": packing, "max_steps": 12}
         changes = {"sft": sft, "data": {"accumulate": "sequences"}}
-        train(folder, 1, (256, 8), lambda pid: False, **changes)
+        train(folder, 1, (hidden, layers), lambda pid: False, **changes)
         lines = [json.loads(x) for x in (folder / "out" / "metrics.jsonl").read_text().splitlines()]
         steps = [line for line in lines if "loss" in line][2:]
         speeds[packing] = statistics.median(s["tokens"] / s["seconds_per_step"] for s in steps)
         padding = sum(s["padding"] for s in steps) / sum(s["tokens"] + s["padding"] for s in steps)
         print(f"\npacking {packing}: {speeds[packing]:.0f} real tokens/s, {padding:.0%} padding")
-    print(f"packed against padded: {speeds[True] / speeds[False]:.2f} times the tokens a second")
+    ratio = speeds[True] / speeds[False]
+    print(f"width {hidden}: packed {ratio:.2f} times the tokens a second of padded")
