@@ -100,6 +100,8 @@ def _certificate(
         )
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
+    if issuer is None:  # Python 3.13 and later insist on it
+        builder = builder.add_extension(_SIGNS_CERTIFICATES, critical=True)
     if issuer is not None:
         names = [x509.DNSName(host) for host in SERVER_NAMES]
         addresses = [x509.IPAddress(ipaddress.ip_address(host)) for host in (ADDRESS, "127.0.0.1")]
@@ -107,6 +109,19 @@ def _certificate(
             x509.SubjectAlternativeName([*names, *addresses]), critical=False
         ).add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
     return builder.sign(signer, hashes.SHA256())
+
+
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 def _pem(certificate: x509.Certificate) -> bytes:

@@ -99,7 +99,7 @@ def _status(job: Body, snapshot: Snapshot, tail: Tail) -> RunStatus:
     text = tail(*source) if source else ""
     if phase == FAILED:
         told = reasons.in_log(text) or _last(map(reasons.ended_badly, pods))
-        why = "; ".join(part for part in (told, why) if part)
+        why = "; ".join(filter(None, (told, why)))
     lines = PROGRESS.findall(text)
     workers = [pod for pod in pods if _works(pod)]
     nodes = sorted(str(p["spec"]["nodeName"]) for p in workers if _alive(p) and _placed(p))
