@@ -1,5 +1,6 @@
 """Fixtures of several files: the text trainer's runs, the vision trainer, a stand-in of the Hub."""
 
+import json
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -105,12 +106,21 @@ def make_trainer(samples: Path, processor: Any, tmp_path: Path) -> Callable[...,
     return vision_trainers.trainer_maker(samples, processor, tmp_path)
 
 
+def questions(number: int) -> bytes:
+    """Rows of the text trainer, as JSON lines."""
+    rows = [
+        {"sql_prompt": f"q{i}?", "sql_context": "CREATE TABLE t (a INT)", "sql": f"SELECT {i}"}
+        for i in range(number)
+    ]
+    return "\n".join(map(json.dumps, rows)).encode()
+
+
 @pytest.fixture
 def hub() -> Iterator[Hub]:
     """A Hub with a gated model, its rows, and a private model of jane's."""
     files = {"README.md": b"# card", "config.json": b"{}", "model.safetensors": b"w" * 1000}
     with Hub() as server:
         server.repositories[f"models/{GEMMA}"] = Repository(files, gated=True, accepted={"jane"})
-        server.repositories[f"datasets/{DATA}"] = Repository({"train.parquet": b"rows"})
+        server.repositories[f"datasets/{DATA}"] = Repository({"train.jsonl": questions(12)})
         server.repositories["models/jane/secret"] = Repository(files, private=True, owner="jane")
         yield server

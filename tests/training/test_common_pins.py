@@ -66,8 +66,9 @@ def test_the_check_before_the_ranks_settles_both_trainers_commits(hub, tmp_path,
 
     hub.use(monkeypatch, tmp_path / "cache", "hf_reader")
     for name in ("vision", "text"):
-        sections = {"model": {"model_name_or_path": GEMMA}, "data": {"dataset_name": ROWS}}
-        asked = resolved(name, **sections)
+        rows = {"text": {"train_rows": 10, "held_out_rows": 2}}.get(name, {})
+        data = {"dataset_name": ROWS, **rows}
+        asked = resolved(name, model={"model_name_or_path": GEMMA}, data=data)
         asked["run"]["output_dir"] = str(tmp_path / name)
         (tmp_path / f"{name}.yaml").write_text(json.dumps(asked))
         arguments = ["train", "--config", str(tmp_path / f"{name}.yaml"), "--check"]

@@ -58,6 +58,8 @@ def test_check_ends_before_any_worker_starts(trainer, hub, tmp_path):
     """The real command line: 78 and the licence's page, or 0, without torch or Ray."""
     kind = {"gemma3_vision": "vision", "gemma4_text": "text"}[trainer]
     asked = resolved(kind, model={"model_name_or_path": GEMMA}, data={"dataset_name": ROWS})
+    if kind == "text":
+        asked["data"] |= {"train_rows": 10, "held_out_rows": 2}
     asked["run"] |= {"output_dir": str(tmp_path / "run")}
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(asked))
     command = [sys.executable, "-X", "importtime", "-m", f"training.{trainer}.train"]
@@ -79,3 +81,19 @@ def test_check_ends_before_any_worker_starts(trainer, hub, tmp_path):
         )  # as `make status` reads it
         for heavy in ("torch", "ray", "transformers"):
             assert f"| {heavy}\n" not in done.stderr
+
+
+def test_check_counts_the_rows_before_any_weights_are_fetched(hub, tmp_path, monkeypatch, capsys):
+    from training.gemma4_text.train import main
+
+    asked = resolved("text", model={"model_name_or_path": GEMMA}, data={"dataset_name": ROWS})
+    asked["data"] |= {"train_rows": 11, "held_out_rows": 2}  # of twelve
+    asked["run"] |= {"output_dir": str(tmp_path / "run")}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(asked))
+    hub.use(monkeypatch, tmp_path / "cache", "hf_reader")
+    monkeypatch.setattr("sys.argv", ["train", "--config", str(tmp_path / "run.yaml"), "--check"])
+    assert main() == 78
+    said = capsys.readouterr().err
+    assert "trainer.data.train_rows" in said
+    assert "with 2 held out, at most 10 (12 usable rows)" in said
+    assert not [one for one in hub.requests if one.startswith("GET") and "safetensors" in one]

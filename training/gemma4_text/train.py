@@ -20,7 +20,7 @@ import uuid
 from dataclasses import replace
 from typing import Any
 
-from training.common import quiet
+from training.common import quiet, sources
 from training.common.config import ConfigError, refuse
 from training.common.device import check as check_device
 from training.common.hub_errors import UnreachableError
@@ -28,7 +28,8 @@ from training.common.pins import pins, told
 from training.common.preflight import preflight
 from training.common.record import finished
 from training.common.storage import Folder
-from training.gemma4_text.config import Config, load
+from training.gemma4_text import data
+from training.gemma4_text.config import Config, DataConfig, load
 
 
 def main() -> int:
@@ -49,7 +50,10 @@ def main() -> int:
         if arguments.check or "RANK" not in os.environ:  # the Job checks before its ranks start
             preflight(config)
         config = pinned(config)
-        return 0 if arguments.check else run(config)
+        if arguments.check:
+            check_rows(config.data)
+            return 0
+        return run(config)
     except ConfigError as error:
         return refuse(error)
     except UnreachableError as error:
@@ -64,9 +68,9 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story from top to bottom
     from transformers import AutoTokenizer, PrinterCallback
     from trl.trainer.sft_config import SFTConfig
 
-    from training.common import metrics, sources
+    from training.common import metrics
     from training.common.checkpoints import Checkpoints
-    from training.gemma4_text import data, finish, model
+    from training.gemma4_text import finish, model
     from training.gemma4_text.trainer import TERMINATED, RunCallback, Stop, TextTrainer
 
     began = time.monotonic()
@@ -132,12 +136,12 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story from top to bottom
     resume = str(restored) if (restored / "trainer_state.json").is_file() else None
     say(first and resume is not None, "resuming from the newest complete checkpoint")
 
-    # --- model
-    source = sources.fetch(
-        config.model.model_name_or_path, config.model.model_revision, "model", weights=first
-    )
+    # --- model: without its weights, so that what does not fit it is told before 62 GB are fetched
+    named_base = config.model.model_name_or_path, config.model.model_revision
+    source = sources.fetch(*named_base, "model", weights=False)
     tokenizer = AutoTokenizer.from_pretrained(source)
-    base = model.load(source, config.model, weights=first)
+    data.end_of_turn(tokenizer, config.data)
+    base = model.load(source, config.model, weights=False)
     wrapped = model.wrap_class(base, config.fsdp)
 
     # --- adapter
@@ -181,6 +185,9 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story from top to bottom
     )
 
     # --- train
+    if first:
+        source = sources.fetch(*named_base, "model")
+        base = model.load(source, config.model, weights=True)
     runner = RunCallback(checkpoints if on_node == 0 else None, stop, device)
     trainer = TextTrainer(
         model=base,
@@ -190,7 +197,7 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story from top to bottom
         processing_class=tokenizer,
         peft_config=adapter,
         callbacks=[runner, metrics.MetricsCallback(local)],
-        base=(config.model.model_name_or_path, config.model.model_revision),
+        base=named_base,
     )
     trainer.remove_callback(PrinterCallback)  # MetricsCallback prints
     peft: Any = trainer.model
@@ -232,6 +239,12 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story from top to bottom
     }
     end = {"repository": repository, "local": local, "facts": facts, "began": began}
     return finish.finish(config, trainer, tokenizer, split, **end)
+
+
+def check_rows(settings: DataConfig) -> None:
+    """Raise what is wrong with the rows and their split; the ranks find them in the cache."""
+    folder = sources.fetch(settings.dataset_name, settings.dataset_revision, "dataset")
+    data.split(data.read(folder, settings), settings)
 
 
 def pinned(config: Config) -> Config:
