@@ -24,6 +24,37 @@ def test_what_was_uploaded_comes_back(tmp_path: Path):
         assert (tmp_path / "back" / name).read_bytes() == content + b"10"
 
 
+def test_what_was_logged_is_safe_before_the_checkpoint_counts(tmp_path: Path):
+    from training.common.metrics import keep
+
+    logs, run = tmp_path / "logs", Folder(tmp_path / "run")
+    (logs / "tensorboard").mkdir(parents=True)
+    (logs / "metrics.jsonl").write_text('{"step": 10}\n')
+    (logs / "tensorboard" / "events").write_bytes(b"10")
+    checkpoints = Checkpoints(run, keep=2)
+    found: list[dict[str, int]] = []
+
+    def before() -> None:
+        found.append(run.list("checkpoints") if (tmp_path / "run" / "checkpoints").exists() else {})
+        keep(logs, run)
+
+    checkpoints.start(local(tmp_path, 10), 10, before)
+    checkpoints.wait()
+    assert found == [{}]
+    assert run.read("metrics.jsonl") == b'{"step": 10}\n'
+    assert run.read("tensorboard/events") == b"10"
+
+    def refuse() -> None:
+        raise OSError("the bucket is gone")
+
+    checkpoints.start(local(tmp_path, 20), 20, refuse)
+    with pytest.raises(RuntimeError, match="could not be uploaded"):
+        checkpoints.wait()
+    newest = checkpoints.newest()
+    assert newest is not None
+    assert newest.step == 10
+
+
 def test_a_second_crash_while_resuming_changes_nothing(tmp_path: Path):
     checkpoints = Checkpoints(Folder(tmp_path / "run"), keep=3)
     checkpoints.upload(local(tmp_path, 10), 10)

@@ -17,6 +17,7 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,10 +69,17 @@ class Checkpoints:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
-    def start(self, local: str | os.PathLike[str], step: int) -> None:
+    def start(
+        self, local: str | os.PathLike[str], step: int, before: Callable[[], None] | None = None
+    ) -> None:
         """Upload the local folder in the background; waits for the upload before it, if any.
 
         The files are hard-linked first, so that the trainer may delete its own copy at once.
+
+        Args:
+            local: the checkpoint.
+            step: the optimizer step at which it was saved.
+            before: called in the background first; if it fails, nothing is uploaded.
 
         Raises:
             Whatever the upload before it died of.
@@ -84,6 +92,8 @@ class Checkpoints:
 
         def work() -> None:
             try:
+                if before is not None:
+                    before()
                 self.upload(linked, step)
             except BaseException as error:
                 self._error = error

@@ -20,6 +20,9 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from training.common.storage import Folder
 
 METRICS = "metrics.jsonl"
+TENSORBOARD = "tensorboard"
+# Two copies at once could leave the older one.
+_COPYING = threading.Lock()
 
 
 class DivergedError(RuntimeError):
@@ -146,10 +149,11 @@ class Mirror:
 
     def copy(self) -> None:
         """Copy now, if the file has grown since the last time."""
-        if self.path.is_file() and self.path.stat().st_size != self._size:
-            size = self.path.stat().st_size
-            self.folder.write(self.name, self.path.read_bytes())
-            self._size = size
+        with _COPYING:
+            if self.path.is_file() and self.path.stat().st_size != self._size:
+                size = self.path.stat().st_size
+                self.folder.write(self.name, self.path.read_bytes())
+                self._size = size
 
     def _loop(self) -> None:
         while not self._stop.wait(self.seconds):
@@ -157,6 +161,21 @@ class Mirror:
                 self.copy()
             except Exception as error:
                 print(f"{self.name} not copied: {error!r}", file=sys.stderr, flush=True)
+
+
+def keep(local: Path, folder: Folder) -> None:
+    """Copy all that was logged so far to the run's folder, ahead of the checkpoint of that step.
+
+    A run that is killed resumes after the checkpoint: no later copy would have what came before.
+
+    Args:
+        local: folder of metrics.jsonl and of TensorBoard's events, as far as there are any.
+        folder: the run's folder.
+    """
+    with _COPYING:
+        for name in (METRICS, TENSORBOARD):
+            if (local / name).exists():
+                folder.upload(local / name, name)
 
 
 def resume_metrics(folder: Folder, local: str | os.PathLike[str], step: int) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from training.common.checkpoints import Checkpoints
-from training.common.metrics import METRICS
+from training.common.metrics import keep
 from training.common.storage import Folder
 from training.gemma3_vision.eviction import Eviction
 
@@ -90,9 +90,7 @@ class RayCheckpoints(TrainerCallback):
 
     def put(self, local: Path, step: int) -> None:
         """Copy a saved checkpoint to the run's folder; if it dies in that, the one before stays."""
-        for kept in (METRICS, "tensorboard"):
-            if (self.scratch / kept).exists():
-                self.folder.upload(self.scratch / kept, kept)
+        keep(self.scratch, self.folder)
         self.store.upload(local, step)
         if self._leaving:
             self.eviction.end()

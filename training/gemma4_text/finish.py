@@ -107,8 +107,7 @@ def finish(
     folder.write(
         "report.html", write_report(config, rows, tuned, untuned, lines=lines, facts=facts)
     )
-    if (local / "tensorboard").is_dir():
-        folder.upload(local / "tensorboard", "tensorboard")
+    metrics.keep(local, folder)
     result = record.finish(folder, vars(config.run), {**facts, "evaluation": evaluation})
     print(json.dumps({"event": "done", "output_dir": folder.uri, **result["evaluation"]}))
     return 0

@@ -18,6 +18,7 @@ import sys
 import time
 import uuid
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from training.common import quiet, sources
@@ -188,7 +189,8 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story from top to bottom
     if first:
         source = sources.fetch(*named_base, "model")
         base = model.load(source, config.model, weights=True)
-    runner = RunCallback(checkpoints if on_node == 0 else None, stop, device)
+    keep = partial(metrics.keep, local, folder) if first else None
+    runner = RunCallback(checkpoints if on_node == 0 else None, stop, device, keep)
     trainer = TextTrainer(
         model=base,
         args=arguments,

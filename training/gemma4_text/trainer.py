@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -166,10 +167,17 @@ class RunCallback(TrainerCallback):
         checkpoints: of this run; None on ranks that upload nothing (all but one a machine).
         stop: the signal's state.
         device: where the ranks agree on whether to stop.
+        keep: copies what was logged to the run's folder; None on ranks that log nothing.
     """
 
-    def __init__(self, checkpoints: Checkpoints | None, stop: Stop, device: torch.device) -> None:
-        self.checkpoints, self.stop, self.device = checkpoints, stop, device
+    def __init__(
+        self,
+        checkpoints: Checkpoints | None,
+        stop: Stop,
+        device: torch.device,
+        keep: Callable[[], None] | None,
+    ) -> None:
+        self.checkpoints, self.stop, self.device, self.keep = checkpoints, stop, device, keep
         self.stopped = False
 
     def on_train_begin(
@@ -205,5 +213,5 @@ class RunCallback(TrainerCallback):
             dist.barrier()  # each rank writes its own random state
         if self.checkpoints is not None:
             folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
-            self.checkpoints.start(folder, state.global_step)
+            self.checkpoints.start(folder, state.global_step, self.keep)
             print(f"checkpoint of step {state.global_step}", file=sys.stderr, flush=True)
