@@ -116,11 +116,7 @@ class Cluster(pulumi.ComponentResource):
                 ),
             ),
             secret_manager_config=gcp.container.ClusterSecretManagerConfigArgs(enabled=True),
-            secret_sync_config=(
-                gcp.container.ClusterSecretSyncConfigArgs(enabled=True)
-                if args.sync_secrets
-                else None
-            ),
+            secret_sync_config=_secret_sync() if args.sync_secrets else None,
             cost_management_config=gcp.container.ClusterCostManagementConfigArgs(enabled=True),
             maintenance_policy=_maintenance(args.settings.maintenance),
             resource_labels=args.labels,
@@ -155,6 +151,14 @@ class Cluster(pulumi.ComponentResource):
 def _minimum_version(args: ClusterArgs) -> str:
     wanted = [args.minimum_version] + [SECRET_SYNC_VERSION] * args.sync_secrets
     return max(wanted, key=lambda version: [int(part) for part in re.findall(r"\d+", version)])
+
+
+def _secret_sync() -> gcp.container.ClusterSecretSyncConfigArgs:
+    """Without rotation GKE copies a secret once, and a renewed token would never reach a pod."""
+    return gcp.container.ClusterSecretSyncConfigArgs(
+        enabled=True,
+        rotation_config=gcp.container.ClusterSecretSyncConfigRotationConfigArgs(enabled=True),
+    )
 
 
 def _ranges(args: ClusterArgs) -> gcp.container.ClusterIpAllocationPolicyArgs:

@@ -63,11 +63,18 @@ def test_token_of_secret_manager_passes_through_the_program(declare):
     source = declared.one("SecretProviderClass").inputs["spec"]["parameters"]["secrets"]
     assert "projects/test-project/secrets/hf-token/versions/latest" in source
     assert declared.one("SecretSync").inputs["metadata"]["name"] == "hugging-face-token"
-    assert declared.one(CLUSTER).inputs["secretSyncConfig"] == {"enabled": True}
     assert declared.one(CLUSTER).inputs["minMasterVersion"] == "1.34.0-gke.0"
     assert "secretsyncs.secret-sync.gke.io" in declared.one(":Kinds").inputs["kinds"]
     access = declared.one("SecretIamMember").inputs
     assert access["secretId"] == "hf-token"
+
+
+def test_token_renewed_in_secret_manager_never_reaches_a_pod(declare):
+    # https://cloud.google.com/secret-manager/docs/sync-k8-secrets: rotation is off unless asked for
+    declared = declare(changes={"gemma:huggingFaceSecret": "hf-token"}, secrets={})
+    sync = declared.one(CLUSTER).inputs["secretSyncConfig"]
+    assert sync == {"enabled": True, "rotationConfig": {"enabled": True}}
+    assert "secretSyncConfig" not in declare().one(CLUSTER).inputs
 
 
 def test_kubeconfig_is_printed_in_the_clear(declare):
