@@ -63,15 +63,24 @@ def build_context(root: Path = ROOT) -> Context:
 
 
 def commit_of(root: Path) -> str:
-    """The commit of the repository at `root`, with `-dirty` where files differ; else empty."""
-    describe = ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    """The commit of the repository at `root`; empty where there is none.
+
+    It ends with `-dirty` where a file that an image is made of differs or is not in git. Others do
+    not count: a stack's settings are rarely committed.
+    """
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(root), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        done = subprocess.run(
-            ["git", "-C", str(root), *describe], capture_output=True, text=True, check=True
-        )
+        commit = git("rev-parse", "HEAD")
+        # Not `git describe --dirty`, which overlooks files that nobody has added.
+        made_of = ("training", ":(exclude)training/samples", REQUIREMENTS)
+        differs = git("status", "--porcelain", "--", *made_of)
     except (OSError, subprocess.CalledProcessError):
         return ""
-    return done.stdout.strip()
+    return f"{commit}-dirty" if differs else commit
 
 
 def _files(root: Path) -> Iterator[tuple[str, Path]]:

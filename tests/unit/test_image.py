@@ -246,13 +246,23 @@ def test_another_endpoint_is_taken_from_the_environment(monkeypatch: pytest.Monk
     assert image_build.endpoint("SOME_ENDPOINT") is None
 
 
-def test_the_commit_is_git_s_own_and_marked_where_files_differ(tmp_path: Path) -> None:
-    git = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e@example.com"]
-    assert image_context.commit_of(tmp_path) == ""
-    (tmp_path / "file").write_text("one")
+def test_the_commit_is_git_s_own_and_marked_where_the_image_s_files_differ(checkout: Path) -> None:
+    def git(*arguments: str) -> str:
+        author = ["-c", "user.name=n", "-c", "user.email=e@example.com"]
+        command = ["git", "-C", str(checkout), *author, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        return done.stdout.strip()
+
+    assert image_context.commit_of(checkout) == ""
+    (checkout / "Pulumi.dev.yaml").write_text("config: {}\n")
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "One"], ["tag", "v1"]):
-        subprocess.run([*git, *command], check=True, timeout=60)
-    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
-    assert image_context.commit_of(tmp_path) == head.stdout.strip()
-    (tmp_path / "file").write_text("two")
-    assert image_context.commit_of(tmp_path) == f"{head.stdout.strip()}-dirty"
+        git(*command)
+    head = git("rev-parse", "HEAD")
+    assert image_context.commit_of(checkout) == head
+    (checkout / "Pulumi.dev.yaml").write_text("config: {gcp:project: mine}\n")
+    assert image_context.commit_of(checkout) == head
+    (checkout / "training" / "new.py").write_text("added = 'to the image, not to git'\n")
+    assert image_context.commit_of(checkout) == f"{head}-dirty"
+    (checkout / "training" / "new.py").unlink()
+    (checkout / "requirements" / "training.txt").write_text("torch==0\n")
+    assert image_context.commit_of(checkout) == f"{head}-dirty"
