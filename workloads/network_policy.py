@@ -37,13 +37,14 @@ def spec() -> dict[str, Any]:
             {"ports": [_port(53, "UDP"), _port(53)]},
             # Hub, Cloud Storage, Logging; the API server for Ray's autoscaler.
             {"to": [everywhere], "ports": [_port(443)]},
-            # GKE's metadata server (Workload Identity), at its address and behind it.
+            # GKE's metadata server (Workload Identity), at its address and behind it: 80 and 8080
+            # with Dataplane V2, 987 and 988 without.
             {
                 "to": [
                     {"ipBlock": {"cidr": "169.254.169.252/32"}},
                     {"ipBlock": {"cidr": "169.254.169.254/32"}},
                 ],
-                "ports": [_port(80), _port(987), _port(988)],
+                "ports": [_port(80), _port(8080), _port(987), _port(988)],
             },
         ],
     }
