@@ -22,6 +22,16 @@ EXTRACTORS = {"loss": rf"{PROGRESS}{NUMBER}", "tokens_per_second": rf"{NUMBER} t
 GAVE_UP = ("BackoffLimitExceeded", "DeadlineExceeded", "PodFailurePolicy")
 """Events that Kubernetes' job controller writes when it does not try again."""
 
+FAILED = "the run failed: "
+"""How the last line of a Ray run's failed driver begins, which the submitter's log repeats."""
+
+OF_A_RUN = "(.+)-[0-9a-f]{10}-.+"
+"""Names of the pods of a run, its name first."""
+
+SHARED = ".+-[0-9a-f]{10}(-|-w[orkes]*)?-worker-.+"
+"""Names of the workers of a shared Ray cluster, which are no run's: between cluster and group a
+run's own have five characters more. KubeRay cuts what is before `-worker-` at 50 characters."""
+
 RUN_LABEL = 'labels."k8s-pod/gemma_run/name"'
 """Cloud Logging keeps pod labels under k8s-pod/, with the prefix's dots as underscores."""
 
@@ -152,16 +162,27 @@ class Observability(pulumi.ComponentResource):
 
 
 def _failed(args: ObservabilityArgs) -> gcp.monitoring.AlertPolicyConditionArgs:
-    """The Job of a run gave up: of a text run its own, of a RayJob the one that submits it."""
+    """A Job gave up, or the driver of a Ray run failed.
+
+    The Job is a text run's own, or one that submits a Ray run and has lost its head. How a Ray job
+    ended it cannot say: it follows the job's log (KubeRay 1.5, `ray job logs --follow`) and ends
+    with 0. KubeRay itself writes no event when a RayJob fails, so its passed deadline stays untold.
+    A policy on logs has one condition, hence one filter.
+    """
     reasons = " OR ".join(f'"{reason}"' for reason in GAVE_UP)
     return gcp.monitoring.AlertPolicyConditionArgs(
-        display_name="a run failed for good",
+        display_name="a run gave up, or an attempt of a Ray run failed",
         condition_matched_log=gcp.monitoring.AlertPolicyConditionConditionMatchedLogArgs(
-            filter=f'log_id("events") AND resource.labels.cluster_name="{args.cluster}" '
-            f'AND jsonPayload.involvedObject.namespace="{args.namespace}" '
+            filter=f'resource.labels.cluster_name="{args.cluster}" AND ('
+            f'(log_id("events") AND jsonPayload.involvedObject.namespace="{args.namespace}" '
             'AND jsonPayload.involvedObject.kind="Job" '
-            f"AND jsonPayload.reason=({reasons})",
-            label_extractors={"job": "EXTRACT(jsonPayload.involvedObject.name)"},
+            f"AND jsonPayload.reason=({reasons})) OR "
+            f'(resource.type="k8s_container" AND resource.labels.namespace_name="{args.namespace}" '
+            f'AND resource.labels.container_name="ray-job-submitter" AND textPayload:"{FAILED}"))',
+            label_extractors={
+                "job": "EXTRACT(jsonPayload.involvedObject.name)",
+                "run": f"EXTRACT({RUN_LABEL})",
+            },
         ),
     )
 
@@ -176,7 +197,8 @@ def _stalled(args: ObservabilityArgs) -> gcp.monitoring.AlertPolicyConditionArgs
     minutes = args.alerts.stalled_minutes
     pods = (
         "kubernetes_io:container_accelerator_request"
-        f'{{cluster_name="{args.cluster}",namespace_name="{args.namespace}"}}'
+        f'{{cluster_name="{args.cluster}",namespace_name="{args.namespace}",'
+        f'pod_name=~"{OF_A_RUN}",pod_name!~"{SHARED}"}}'
     )
     steps = f"logging_googleapis_com:user_{args.name.replace('-', '_')}_loss_count"
     query = (
@@ -194,7 +216,7 @@ def _stalled(args: ObservabilityArgs) -> gcp.monitoring.AlertPolicyConditionArgs
 
 
 def _by_run(series: str) -> str:
-    run = f'label_replace({series}, "run", "$1", "pod_name", "(.+)-[0-9a-f]{{10}}-.+")'
+    run = f'label_replace({series}, "run", "$1", "pod_name", "{OF_A_RUN}")'
     return f"count by (run) ({run})"
 
 

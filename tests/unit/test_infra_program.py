@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import sys
+from types import SimpleNamespace
 
 import pytest
 
-from infra import links
+from infra import links, observability
 from infra.schema import Settings
 from tests.unit.program import Secret
+from training.common.config import ConfigError
+from training.common.hub_errors import UnreachableError
+from training.gemma3_vision import train
 
 UNLABELLED = {  # Google gives them no labels
     "Network", "Subnetwork", "Router", "RouterNat", "Account", "Service", "Metric", "Dashboard",
@@ -118,6 +124,67 @@ def test_metrics_read_the_progress_line_of_the_trainers(declare):
 
 def unquoted(text: str) -> str:
     return json.loads(f'"{text}"')
+
+
+@pytest.fixture
+def driver(monkeypatch, tmp_path):
+    """The driver of a Ray run, which ends as the test says: with a number, or an exception."""
+
+    def ends(end: Exception | int) -> int:
+        def drive(*_: object, **__: object) -> int:
+            if isinstance(end, Exception):
+                raise end
+            return end
+
+        monkeypatch.setattr(train, "drive", drive)
+        return train.main()
+
+    (tmp_path / "run.yaml").write_text("{}")
+    monkeypatch.setattr(sys, "argv", ["train", "--config", str(tmp_path / "run.yaml")])
+    monkeypatch.setattr(train, "resolve", dict)
+    stopped = SimpleNamespace(stop_own_job=lambda: None)
+    monkeypatch.setitem(sys.modules, "training.gemma3_vision.failures", stopped)
+    return ends
+
+
+@pytest.mark.parametrize(
+    "end", [ConfigError([]), UnreachableError("the Hub"), KeyError("a bug"), 1, 78]
+)
+def test_a_failed_ray_run_raises_no_alert(declare, driver, end, capsys):
+    # Its submitter ends with 0 however the Ray job did, and KubeRay writes no event: the log tells.
+    with contextlib.suppress(KeyError):
+        assert driver(end) != 0
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    condition = declare().one("AlertPolicy", "run-failed").inputs["conditions"][0]
+    query = condition["conditionMatchedLog"]["filter"]
+    wanted = re.search(r'container_name="ray-job-submitter" AND textPayload:"(.*?)"', query)[1]
+    assert wanted in last
+    assert query.count("(") == query.count(")")
+
+
+def test_a_ray_run_that_ends_well_raises_an_alert(driver, capsys):
+    assert driver(0) == 0
+    assert observability.FAILED not in capsys.readouterr().err
+
+
+def test_a_shared_cluster_that_trains_is_no_stalled_run(declare):
+    condition = declare().one("AlertPolicy", "run-stalled").inputs["conditions"][0]
+    query = condition["conditionPrometheusQueryLanguage"]["query"]
+    wanted, shared = (re.search(rf'pod_name{op}"(.*?)"', query)[1] for op in ("=~", "!~"))
+
+    def watched(pod: str) -> bool:
+        return bool(re.fullmatch(wanted, pod)) and not re.fullmatch(shared, pod)
+
+    def worker(cluster: str) -> str:  # as KubeRay's utils.PodName has it
+        return f"{f'{cluster}-workers'[:50]}-worker-lz55z"
+
+    for length in range(1, 43):
+        assert not watched(worker(f"{'c' * length}-0123456789")), length
+    for length in range(1, 37):
+        name = f"{'r' * length}-a123456789"
+        for pod in (worker(f"{name}-wxzvb"), worker(f"{name}-22c5n"), f"{name}-r4lg5"):
+            assert watched(pod), pod
+            assert re.fullmatch(wanted, pod)[1] == "r" * length
 
 
 def test_stalled_run_is_told_from_one_that_has_ended_by_the_gpus_it_holds(declare):
