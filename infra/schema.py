@@ -185,14 +185,18 @@ class Image(Group):
 class Alerts(Group):
     """Cloud Monitoring alerts."""
 
-    enabled: bool = Field(default=True, description="Make the alert policies.")
+    enabled: bool = Field(
+        default=True,
+        description="Make the alert policies: a run failed, stalled or is idle. Of a Ray run each "
+        "failed attempt is told; that its deadline passed is not, `make status` alone shows it.",
+    )
     emails: tuple[Email, ...] = Field(
         default=(), description="Who is told. None: incidents are seen in the console only."
     )
     stalled_minutes: Annotated[int, Field(ge=0, le=1410)] = Field(
         default=30,
         description="A run that held its GPUs and logged no step for so long; longer than its "
-        "evaluation takes. 0: no alert.",
+        "evaluation takes. A cluster that runs share is not watched. 0: no alert.",
     )
     idle_minutes: Annotated[int, Field(ge=0, le=1410)] = Field(
         default=20, description="GPUs allocated and idle for so long. 0: no alert."
@@ -207,7 +211,9 @@ class Run(Group):
     )
     enabled: bool = Field(default=True, description="false: no cluster objects for this run.")
     nodes: Annotated[int, Field(ge=1, le=MOST_NODES)] = Field(
-        default=1, description="Worker machines."
+        default=1,
+        description="Worker machines. They reach each other over TCP, without RDMA "
+        "(docs/adr/0008-tcp-between-machines.md).",
     )
     min_nodes: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="Ray may start with so many and grow to `nodes`.", examples=[1]
