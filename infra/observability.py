@@ -22,8 +22,8 @@ EXTRACTORS = {"loss": rf"{PROGRESS}{NUMBER}", "tokens_per_second": rf"{NUMBER} t
 GAVE_UP = ("BackoffLimitExceeded", "DeadlineExceeded", "PodFailurePolicy")
 """Events that Kubernetes' job controller writes when it does not try again."""
 
-FAILED = "the run failed: "
-"""How the last line of a Ray run's failed driver begins, which the submitter's log repeats."""
+RAY_FAILED = "Job '[^']+' failed|the run is given up: "
+"""What a submitter logs of a failed Ray job: Ray's words, or those of a job that stops itself."""
 
 OF_A_RUN = "(.+)-[0-9a-f]{10}-.+"
 """Names of the pods of a run, its name first."""
@@ -162,12 +162,11 @@ class Observability(pulumi.ComponentResource):
 
 
 def _failed(args: ObservabilityArgs) -> gcp.monitoring.AlertPolicyConditionArgs:
-    """A Job gave up, or the driver of a Ray run failed.
+    """A Job gave up, or a Ray job failed.
 
-    The Job is a text run's own, or one that submits a Ray run and has lost its head. How a Ray job
-    ended it cannot say: it follows the job's log (KubeRay 1.5, `ray job logs --follow`) and ends
-    with 0. KubeRay itself writes no event when a RayJob fails, so its passed deadline stays untold.
-    A policy on logs has one condition, hence one filter.
+    The Job is a text run's own, or one that submits a Ray run and has lost its head. How the Ray
+    job ended it only logs: `ray job logs --follow`, which KubeRay 1.5 runs in it, ends with 0 all
+    the same. KubeRay writes no event of a failed RayJob, so its passed deadline stays untold.
     """
     reasons = " OR ".join(f'"{reason}"' for reason in GAVE_UP)
     return gcp.monitoring.AlertPolicyConditionArgs(
@@ -178,7 +177,8 @@ def _failed(args: ObservabilityArgs) -> gcp.monitoring.AlertPolicyConditionArgs:
             'AND jsonPayload.involvedObject.kind="Job" '
             f"AND jsonPayload.reason=({reasons})) OR "
             f'(resource.type="k8s_container" AND resource.labels.namespace_name="{args.namespace}" '
-            f'AND resource.labels.container_name="ray-job-submitter" AND textPayload:"{FAILED}"))',
+            'AND resource.labels.container_name="ray-job-submitter" '
+            f'AND textPayload=~"{RAY_FAILED}"))',
             label_extractors={
                 "job": "EXTRACT(jsonPayload.involvedObject.name)",
                 "run": f"EXTRACT({RUN_LABEL})",

@@ -30,9 +30,9 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # TRL reports each run o
 os.environ.setdefault("RAY_TRAIN_ENABLE_PRINT_PATCH", "0")  # each line would come twice
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the loader forks
 
-FAILED = "the run failed: "
-"""How the last line of a driver that failed begins. The alert on failed runs looks for it: the
-submitter, which repeats the driver's log, ends with 0 all the same, and KubeRay writes no event.
+GAVE_UP = "the run is given up: it would end the same way"
+"""Said of a job that stops itself, since a stopped one may as well have been stopped by its owner.
+The alert on failed runs looks for this line.
 """
 
 
@@ -41,20 +41,17 @@ def main() -> int:
     parser.add_argument("--config", required=True, help="YAML of this run, see config.yaml")
     parser.add_argument("--check", action="store_true", help="end where the workers would start")
     given = parser.parse_args()
-    code = 1
     try:
         code = drive(resolve({"run": {}, **read_yaml(given.config)}), check=given.check)
     except ConfigError as error:
         code = refuse(error)
     except UnreachableError as error:
         print(error, file=sys.stderr, flush=True)
-    finally:
-        if code:
-            again = "it would end the same way" if code == EXIT_CODE else "a retry may mend it"
-            print(f"{FAILED}{again}", file=sys.stderr, flush=True)
+        code = 1
     if code == EXIT_CODE:
         from training.gemma3_vision.failures import stop_own_job
 
+        print(GAVE_UP, file=sys.stderr, flush=True)
         stop_own_job()
     return code
 
