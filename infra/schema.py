@@ -241,7 +241,7 @@ class Run(Group):
     max_hours: Annotated[float, Field(ge=0.01, le=MOST_HOURS)] = Field(
         default=24,
         description="Hours that the run may take. It is ended maxHours + pendingHours after its "
-        "submission: what it did not wait, it may train.",
+        "submission: what it did not wait, it may train. A Ray run has them anew at each retry.",
     )
     pending_hours: Annotated[float, Field(ge=0, le=MOST_HOURS)] = Field(
         default=24, description="Hours that the run may wait for its machines."

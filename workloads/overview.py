@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from workloads import reasons
 from workloads.client import Body, Snapshot, part, parts
@@ -35,7 +35,7 @@ class RunStatus:
         machines: the node of each pod with work that has one, and how many such pods there are.
         why: what it waits for or why it failed; empty when there is nothing to say.
         progress: the trainer's last line of progress.
-        gives_up: when its deadline is, or None.
+        gives_up: when its deadline is, counted from its last start, or None.
     """
 
     name: str
@@ -47,7 +47,7 @@ class RunStatus:
     machines: tuple[tuple[str, ...], int]
     why: str = ""
     progress: str = ""
-    gives_up: float | None = None
+    gives_up: datetime | None = None
 
     @property
     def ended(self) -> bool:
@@ -113,8 +113,15 @@ def _status(job: Body, snapshot: Snapshot, tail: Tail) -> RunStatus:
         machines=(tuple(nodes), sum(map(_alive, workers))),
         why=why,
         progress=lines[-1] if lines else "",
-        gives_up=job["spec"].get("activeDeadlineSeconds"),
+        gives_up=_deadline(job),
     )
+
+
+def _deadline(job: Body) -> datetime | None:
+    # Both kinds count from here: a RayJob anew when it is retried, a Job when a queue admits it.
+    start = _time(part(job, "status").get("startTime") or job["metadata"].get("creationTimestamp"))
+    seconds = job["spec"].get("activeDeadlineSeconds")
+    return start + timedelta(seconds=seconds) if start and seconds else None
 
 
 def _job_phase(job: Body) -> tuple[str, str]:

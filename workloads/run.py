@@ -89,11 +89,19 @@ class Run:
 
     @property
     def deadline_seconds(self) -> int:
-        """Seconds after submission at which it is ended, waiting included.
+        """Seconds after its start at which it is ended, waiting included.
 
         Neither a Job nor KubeRay 1.5 can limit the waiting alone, so both have one limit.
         """
         return round((self.pending_hours + self.max_hours) * 3600)
+
+    @property
+    def starts(self) -> int:
+        """How often it may start, each time with the whole of `deadline_seconds`.
+
+        A Job's deadline covers its retries; KubeRay 1.5 counts anew when it retries a RayJob.
+        """
+        return self.retries + 1 if self.kind == "RayJob" and self.cluster is None else 1
 
     @property
     def demand(self) -> str:
@@ -104,13 +112,16 @@ class Run:
             gpus = self.nodes * self.workers_per_node
             machine = self.accelerator.shapes[self.workers_per_node].machine
             what = f"{machine}, {gpus} x {self.accelerator.name}"
-            most = f", at most {gpus * hours:,.0f} GPU-hours"
+            most = f", at most {gpus * hours * self.starts:,.0f} GPU-hours"
         else:
             what, most = f"{self.placement.cpu} CPUs", ""
-        shared = f", on the shared cluster {self.cluster}, which stays up" if self.cluster else ""
+        shared = ""
+        if self.cluster:
+            shared, most = f", on the shared cluster {self.cluster}, which stays up", ""
+        after = "its submission" if self.starts == 1 else f"each of at most {self.starts} starts"
         return (
             f"{few}{self.nodes} x {what}, {self.source}{shared}; until it is done, at the latest "
-            f"{hours:g} h after its submission{most}"
+            f"{hours:g} h after {after}{most}"
         )
 
     def config(self, folder: str, image: str) -> str:

@@ -32,8 +32,8 @@ def table(runs: Sequence[RunStatus], now: datetime) -> str:
             lines += textwrap.wrap(
                 run.why, 100, initial_indent="    why: ", subsequent_indent="         "
             )
-        if run.gives_up and run.since and not run.ended:
-            left = run.since.timestamp() + run.gives_up - now.timestamp()
+        if run.gives_up and not run.ended:
+            left = (run.gives_up - now).total_seconds()
             lines.append(f"    deadline in {duration(max(left, 0))}")
     return "\n".join(lines)
 

@@ -285,10 +285,22 @@ def test_cpu_takes_any_number_of_workers():
             VISION,
             {},
             "2 x a4-highgpu-8g, 16 x nvidia-b200, reservation r1; until it is done, "
-            "at the latest 48 h after its submission, at most 768 GPU-hours",
+            "at the latest 48 h after each of at most 4 starts, at most 3,072 GPU-hours",
         ),
         (
-            {**VISION, "min_nodes": 1, "max_hours": 11.5, "pending_hours": 0.5},
+            {**VISION, "cluster": "lab"},
+            {},
+            "2 x a4-highgpu-8g, 16 x nvidia-b200, reservation r1, on the shared cluster lab, which "
+            "stays up; until it is done, at the latest 48 h after its submission",
+        ),
+        (
+            TEXT,
+            {},
+            "1 x a4-highgpu-8g, 8 x nvidia-b200, reservation r1; until it is done, "
+            "at the latest 48 h after its submission, at most 384 GPU-hours",
+        ),
+        (
+            {**VISION, "min_nodes": 1, "max_hours": 11.5, "pending_hours": 0.5, "retries": 0},
             {"accelerator": "nvidia-l4", "capacity": "spot", "reservation": None},
             "1 to 2 x g2-standard-96, 16 x nvidia-l4, spot; until it is done, "
             "at the latest 12 h after its submission, at most 192 GPU-hours",
@@ -296,7 +308,8 @@ def test_cpu_takes_any_number_of_workers():
         (
             {**VISION, "workers_per_node": 2},
             {"accelerator": "cpu", "capacity": "on-demand", "reservation": None},
-            "2 x 3 CPUs, on-demand; until it is done, at the latest 48 h after its submission",
+            "2 x 3 CPUs, on-demand; until it is done, "
+            "at the latest 48 h after each of at most 4 starts",
         ),
     ],
 )

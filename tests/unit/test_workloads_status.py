@@ -92,6 +92,13 @@ def test_table():
     assert "No runs" in table([], now)
 
 
+def test_the_deadline_of_a_retried_ray_run_counts_from_its_last_start():
+    # KubeRay 1.5 begins to count anew, however long ago the run was submitted
+    now = datetime(2026, 11, 30, 15, 30, tzinfo=UTC)
+    retried = ray_job(jobDeploymentStatus="Running", startTime="2026-11-30T15:00:00Z")
+    assert "deadline in 1h30m" in table([only(of=retried)], now)
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0, "0s"), (59, "59s"), (190, "3m10s"), (3600, "1h"), (18120, "5h2m"), (90000, "1d1h")],
