@@ -104,6 +104,11 @@ class Network(pulumi.ComponentResource):
                 router=router.name,
                 nat_ip_allocate_option="AUTO_ONLY",
                 source_subnetwork_ip_ranges_to_nat="ALL_SUBNETWORKS_ALL_IP_RANGES",
+                # Otherwise 64 connections to one address for a whole machine, and a closed one
+                # counts for two minutes more: a download of weights opens more than that.
+                enable_dynamic_port_allocation=True,
+                min_ports_per_vm=64,
+                max_ports_per_vm=8192,
                 log_config=gcp.compute.RouterNatLogConfigArgs(enable=True, filter="ERRORS_ONLY"),
                 opts=child,
             )

@@ -119,6 +119,18 @@ def test_nodes_have_public_addresses(declare):
     assert not public.of("RouterNat")
 
 
+def test_a_download_of_weights_runs_out_of_ports(declare):
+    # Cloud NAT gives a machine 64 ports for one address unless told otherwise.
+    nat = declare().one("RouterNat").inputs
+    assert nat["enableDynamicPortAllocation"] is True
+    for ports in map(
+        int, (nat["minPortsPerVm"], nat["maxPortsPerVm"])
+    ):  # Google takes powers of two
+        assert ports >= 32
+        assert ports & (ports - 1) == 0
+    assert nat["maxPortsPerVm"] > nat["minPortsPerVm"]
+
+
 def test_pull_request_from_outside_needs_a_google_account(declare):
     declare(secrets={}, preview=True)  # the mocks refuse every call to Google
     assert "secure" not in (ROOT / "Pulumi.dev.yaml").read_text()
