@@ -158,11 +158,11 @@ def _job_options(run: Run, config_map: pulumi.Resource) -> pulumi.ResourceOption
     name stays the same.
     """
     # The engine's own limit is 10 minutes; a deletion may take the pods' whole grace period.
-    hours = f"{run.pending_hours + run.max_hours}h" if run.wait else None
+    longest = f"{run.deadline_seconds * run.starts}s" if run.wait else None
     return pulumi.ResourceOptions(
         depends_on=[config_map],
         delete_before_replace=True,
-        custom_timeouts=pulumi.CustomTimeouts(create=hours, update=hours, delete="20m"),
+        custom_timeouts=pulumi.CustomTimeouts(create=longest, update=longest, delete="20m"),
     )
 
 

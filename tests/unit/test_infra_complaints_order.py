@@ -6,6 +6,8 @@ the program is written so that they cannot happen. What needs the engine is in t
 
 from __future__ import annotations
 
+import pytest
+
 CLUSTER = "container/cluster:Cluster"
 
 
@@ -56,3 +58,13 @@ def test_pods_ask_for_a_token_before_they_may_have_one(declare):
 def test_cluster_is_too_old_for_its_accelerator(declare):
     version = declare().one(CLUSTER).inputs["minMasterVersion"]
     assert version == "1.32.2-gke.1422000"
+
+
+@pytest.mark.parametrize(
+    ("workload", "kind", "seconds"),
+    [("gemma4-text", "Job", 3 * 3600), ("gemma3-vision", "RayJob", 3 * 3 * 3600)],
+)
+def test_up_gives_up_waiting_before_the_run_does(declare, workload, kind, seconds):
+    run = {"workload": workload, "wait": True, "retries": 2, "pendingHours": 1, "maxHours": 2}
+    waiting = declare(changes={"gemma:runs": {"only": run}}).one(f":{kind}")
+    assert waiting.request.customTimeouts.create == f"{seconds}s"
