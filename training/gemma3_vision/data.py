@@ -8,18 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from training.common.config import ConfigError, Problem
-from training.gemma3_vision import rowcheck
+from training.common.writing import alike
+from training.gemma3_vision import files, leaks, rowcheck
 from training.gemma3_vision.config import DataConfig
 from training.gemma3_vision.images import BadPicture, decode
 from training.gemma3_vision.rowcheck import BadRow
 
-SUFFIXES = {  # how a data set's files are read, by their ending
-    ".parquet": "parquet",
-    ".jsonl": "json",
-    ".json": "json",
-    ".csv": "csv",
-    ".tar": "webdataset",
-}
+ROW, FILLER = "_row", "_filler"  # columns of our own: a data set may have a `row`
 
 
 @dataclass(frozen=True)
@@ -54,19 +49,20 @@ def prepare(config: DataConfig, folder: Path, *, multiple: int = 1) -> Split:
             multiple of it with rows that carry no loss, so that an epoch sees each row once.
 
     Raises:
-        ConfigError: no such column, no such split, nothing on one side.
+        ConfigError: as `files.read`; nothing on one side.
         BadRow: a row without text or picture while data.bad_rows is `stop`.
     """
-    table = _table(config, folder)
-    _check_columns(config, table.column_names)
+    table = files.read(config, folder)
     if config.max_rows:
         table = table.select(range(min(config.max_rows, len(table))))  # contiguous: a view
-    table = table.add_column("row", range(len(table)))  # before any selection: no row is copied
+    table = table.add_column(ROW, range(len(table)))  # before any selection: no row is copied
     skipped = rowcheck.unusable(config, folder, table)
-    names = _column(table, config.product_column)
+    names = files.column(table, config.product_column)
     keep = [row for row in range(len(table)) if row not in skipped]
     held = [row for row in keep if is_held_out(names[row], config)]
     train = [row for row in keep if not is_held_out(names[row], config)]
+    skipped |= leaks.shown(config, folder, table, train, held)
+    train = [row for row in train if row not in skipped]
     if not held or not train:
         allowed = f"a share with products on both sides (now {len(train)} and {len(held)} rows)"
         raise ConfigError(
@@ -74,7 +70,7 @@ def prepare(config: DataConfig, folder: Path, *, multiple: int = 1) -> Split:
         )
     fill = [train[index % len(train)] for index in range(-len(train) % multiple)]
     transform = Transform(config, folder)
-    lengths = [len(text or "") for text in _column(table, config.description_column)]
+    lengths = [len(text or "") for text in files.column(table, config.description_column)]
     return Split(
         train=_joined(table, train, fill).with_transform(transform),
         held_out=table.select(held).with_transform(transform),
@@ -109,7 +105,7 @@ class Transform:
         """
         config = self.config
         images: list[list[Any]] = []
-        for row, value in zip(batch["row"], batch[config.image_column], strict=True):
+        for row, value in zip(batch[ROW], batch[config.image_column], strict=True):
             try:
                 picture = decode(value, folder=self.folder, max_pixels=config.max_pixels)
             except BadPicture as error:
@@ -123,58 +119,26 @@ class Transform:
                 conversation(config, n, c or "") for n, c in zip(names, categories, strict=True)
             ],
             "completion": [[{"role": "assistant", "content": text.strip()}] for text in texts],
-            "row": list(batch["row"]),
-            "filler": list(batch.get("filler", [False] * len(images))),
+            "row": list(batch[ROW]),
+            "filler": list(batch.get(FILLER, [False] * len(images))),
         }
 
 
-def _table(config: DataConfig, folder: Path) -> Any:
-    from datasets import Image, load_dataset
-
-    files: dict[str, list[str]] = {}
-    for path in sorted(folder.rglob("*")):
-        if path.suffix in SUFFIXES and not path.name.startswith("."):
-            files.setdefault(SUFFIXES[path.suffix], []).append(str(path))
-    if not files:
-        allowed = f"a folder with files of {', '.join(SUFFIXES)}"
-        raise ConfigError([Problem("trainer.data.dataset_name", config.dataset_name, allowed)])
-    reader = next(name for name in ("parquet", "webdataset", "json", "csv") if name in files)
-    wanted = config.dataset_split
-    named = [path for path in files[reader] if Path(path).name.startswith(wanted)]
-    table = load_dataset(reader, data_files={wanted: named or files[reader]}, split=wanted)
-    if isinstance(table.features.get(config.image_column), Image):
-        table = table.cast_column(config.image_column, Image(decode=False))
-    return table
-
-
-def _check_columns(config: DataConfig, present: list[str]) -> None:
-    keys = ("image_column", "product_column", "category_column", "description_column")
-    allowed = "a column of the data set: " + ", ".join(present)
-    problems = [
-        Problem(f"trainer.data.{key}", getattr(config, key), allowed)
-        for key in keys
-        if getattr(config, key) not in present
-    ]
-    if problems:
-        raise ConfigError(problems)
-
-
 def is_held_out(product: str, config: DataConfig) -> bool:
-    """By a hash of the product's name: neither order, number of rows nor machine changes a side."""
-    key = f"{config.seed}\n{' '.join(product.split()).casefold()}"
+    """By a hash of the product's name: neither order, number of rows nor machine changes a side.
+
+    Names that differ in writing alone are of one product.
+    """
+    key = f"{config.seed}\n{alike(product)}"
     number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big")
     return number < config.held_out_fraction * 2**64
-
-
-def _column(table: Any, name: str) -> list[Any]:
-    return table.select_columns([name]).with_format("arrow")[:].column(name).to_pylist()
 
 
 def _joined(table: Any, rows: list[int], fill: list[int]) -> Any:
     from datasets import concatenate_datasets
 
     parts = [
-        table.add_column("filler", [filler] * len(table)).select(chosen)
+        table.add_column(FILLER, [filler] * len(table)).select(chosen)
         for filler, chosen in ((False, rows), (True, fill))
         if chosen
     ]

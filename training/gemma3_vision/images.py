@@ -1,6 +1,7 @@
 """Any picture as the RGB that the model's image processor expects."""
 
 import io
+import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ def decode(value: Any, *, folder: Path | None = None, max_pixels: int) -> Image.
         max_pixels: the largest width x height that is decoded.
 
     Raises:
-        BadPicture: no picture, not a picture, cut off, or too large.
+        BadPicture: no picture, not a picture, cut off, too large, or outside of `folder`.
     """
     try:
         with warnings.catch_warnings():
@@ -42,7 +43,21 @@ def decode(value: Any, *, folder: Path | None = None, max_pixels: int) -> Image.
     except BadPicture:
         raise
     except Exception as error:  # Pillow's decoders raise a dozen types for a broken file
-        raise BadPicture(f"not a readable picture ({type(error).__name__}: {error})") from error
+        said = str(error).partition(" <_io.")[0]  # an address would make each row's reason its own
+        raise BadPicture(f"not a readable picture ({type(error).__name__}: {said})") from error
+
+
+def inside(folder: Path, path: str | Path) -> Path:
+    """The file that a row of the data set in `folder` names.
+
+    Raises:
+        BadPicture: it lies elsewhere on this machine.
+    """
+    # Not resolve(): in the Hub's cache the files are links.
+    top, place = (Path(os.path.abspath(p)) for p in (folder, folder / path))  # noqa: PTH100
+    if not place.is_relative_to(top):
+        raise BadPicture(f"{path} is outside of the data set's folder")
+    return place
 
 
 def _open(value: Any, folder: Path | None) -> Image.Image:
@@ -51,8 +66,7 @@ def _open(value: Any, folder: Path | None) -> Image.Image:
     if isinstance(value, bytes | bytearray):
         return Image.open(io.BytesIO(value))
     if isinstance(value, str | Path) and str(value):
-        path = Path(value)
-        return Image.open(path if folder is None else folder / path)
+        return Image.open(value if folder is None else inside(folder, value))
     if isinstance(value, Image.Image):
         return value
     raise BadPicture("no picture")

@@ -1,7 +1,8 @@
 """Which rows cannot be trained on, and why. Texts are always looked at, pictures on request."""
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 from training.common import sources
 from training.gemma3_vision.config import DataConfig
 from training.gemma3_vision.images import BadPicture, decode
+
+# Gemma's own marks are read as such in any text: one more picture, or the end of an answer.
+MARK = re.compile(r"<(?:(?:start|end)_of_(?:image|turn)|image_soft_token|bos|eos|pad)>")
 
 
 class BadRow(ValueError):
@@ -22,9 +26,10 @@ def unusable(config: DataConfig, folder: Path, table: Any) -> dict[int, str]:
     row that is dropped later would give the workers unequal work.
 
     Raises:
-        BadRow: data.bad_rows is `stop` and a row lacks its name, text or picture.
+        BadRow: data.bad_rows is `stop` and a row lacks its name, text or picture, or holds a mark
+            of Gemma's.
     """
-    found = dict(_empty(config, table))
+    found = dict(_unfit(config, table))
     if config.bad_rows == "stop":
         if found:
             row, reason = min(found.items())
@@ -34,26 +39,38 @@ def unusable(config: DataConfig, folder: Path, table: Any) -> dict[int, str]:
     return {**_broken(config, folder, table), **found}
 
 
-def _empty(config: DataConfig, table: Any) -> Iterator[tuple[int, str]]:
-    texts = (config.product_column, config.description_column)
-    columns = table.select_columns([*texts, config.image_column]).with_format("arrow")
+def _unfit(config: DataConfig, table: Any) -> Iterator[tuple[int, str]]:
+    needed = (config.product_column, config.description_column)
+    names = list(dict.fromkeys([*needed, config.category_column]))
+    columns = table.select_columns([*names, config.image_column]).with_format("arrow")
     row = 0
     for batch in columns.iter(1000):
-        values = [batch.column(name).to_pylist() for name in texts]
-        missing = _no_picture(batch.column(config.image_column))
-        for *pair, absent in zip(*values, missing, strict=True):
-            for name, value in zip(texts, pair, strict=True):
-                if not isinstance(value, str) or not value.strip():
-                    yield row, f"without {name}"
-                    break
-            else:
-                if absent:
-                    yield row, f"without {config.image_column}"
+        values = [batch.column(name).to_pylist() for name in names]
+        pictures = sizes(batch.column(config.image_column), lambda path: len(path or ""))
+        for *texts, picture in zip(*values, pictures, strict=True):
+            if reason := _wrong(dict(zip(names, texts, strict=True)), needed):
+                yield row, reason
+            elif not picture:
+                yield row, f"without {config.image_column}"
             row += 1
 
 
-def _no_picture(column: Any) -> list[bool]:
-    """Whether each value is empty, without reading the pictures."""
+def _wrong(texts: Mapping[str, str | None], needed: tuple[str, ...]) -> str | None:
+    for name, text in texts.items():
+        if name in needed and not (text or "").strip():
+            return f"without {name}"
+        if mark := MARK.search(text or ""):
+            return f"with {mark.group()} in its {name}"
+    return None
+
+
+def sizes(column: Any, file_size: Callable[[str | None], int]) -> list[int]:
+    """Bytes of each picture of an Arrow column, none of which is read; 0 where there is none.
+
+    Args:
+        column: pictures as `{"bytes", "path"}`, as bytes or as paths.
+        file_size: says it for a path.
+    """
     import pyarrow as pa
     import pyarrow.compute
 
@@ -61,10 +78,11 @@ def _no_picture(column: Any) -> list[bool]:
 
     if pa.types.is_struct(column.type):
         parts = [compute.struct_field(column, name) for name in ("bytes", "path")]
-        return [all(empty) for empty in zip(*(_no_picture(part) for part in parts), strict=True)]
-    if pa.types.is_null(column.type):
-        return [True] * len(column)
-    return compute.fill_null(compute.equal(compute.binary_length(column), 0), True).to_pylist()
+        pairs = zip(*(sizes(part, file_size) for part in parts), strict=True)
+        return [inside or beside for inside, beside in pairs]
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        return compute.fill_null(compute.binary_length(column), 0).to_pylist()
+    return [file_size(path) for path in column.to_pylist()]
 
 
 def _broken(config: DataConfig, folder: Path, table: Any) -> Mapping[int, str]:

@@ -7,9 +7,10 @@ group costs a row; one too few lets the held-out side be learned by heart.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from training.common.writing import alike
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,9 @@ class Row:
 def group(rows: Sequence[Row], by: str) -> list[list[int]]:
     """Indices of rows that must stay on one side, in order of first appearance."""
     if by == "question":
-        keys = [[f"{_alike(row.question)}\n{_alike(_bare(row.schema))}"] for row in rows]
+        keys = [[f"{alike(row.question)}\n{alike(_bare(row.schema))}"] for row in rows]
     else:
-        keys = [tables(row.schema) or [_alike(_bare(row.schema))] for row in rows]
+        keys = [tables(row.schema) or [alike(_bare(row.schema))] for row in rows]
     parent = list(range(len(rows)))
 
     def root(index: int) -> int:
@@ -70,7 +71,7 @@ def tables(schema: str) -> list[str]:
             columns = [_name(part) for part in _parts(text, match.end())]
             found.append(f"{name}({','.join(c for c in columns if c not in CONSTRAINTS)})")
         else:
-            found.append(f"{name}({_alike(text[match.end() :].split(';', 1)[0])})")
+            found.append(f"{name}({alike(text[match.end() :].split(';', 1)[0])})")
     return found
 
 
@@ -99,8 +100,3 @@ def _bare(schema: str) -> str:
     """A schema without its comments (`--` in a text is none)."""
     parts = r"('[^']*')|--[^\n]*|/\*.*?\*/"
     return re.sub(parts, lambda found: found.group(1) or " ", schema, flags=re.DOTALL)
-
-
-def _alike(text: str) -> str:
-    """What is left of a text that two writers of the same thing share: its words and numbers."""
-    return " ".join(re.findall(r"\w+", unicodedata.normalize("NFKC", text).casefold()))
