@@ -1,5 +1,6 @@
 """A run's folder on this machine; the bucket gives the same through fake-gcs-server elsewhere."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,17 @@ def test_a_write_that_dies_leaves_the_old_object(tmp_path: Path, monkeypatch: py
         folder.write("x", "new")
     assert folder.read("x") == b"old"
     assert folder.list() == {"x": 3}
+
+
+def test_threads_that_write_one_object_leave_one_of_their_texts(tmp_path: Path):
+    """A checkpoint's upload and the Mirror both write metrics.jsonl."""
+    folder = Folder(tmp_path)
+    texts = [letter * 100_000 for letter in "abcd"]
+    with ThreadPoolExecutor(len(texts)) as pool:
+        written = pool.map(folder.write, ["x"] * 200, texts * 50)
+        assert [*written] == [None] * 200  # and none raised
+    assert folder.read("x").decode() in texts
+    assert folder.list() == {"x": 100_000}
 
 
 class Flaky:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -65,7 +66,9 @@ class Folder:
         if not self.remote:
             target = self._local(path)
             target.parent.mkdir(parents=True, exist_ok=True)
-            temporary = target.with_name(f".writing-{os.getpid()}-{target.name}")
+            # Threads of one process write the same object: a checkpoint's, and the Mirror's.
+            own = f"{os.getpid()}-{threading.get_ident()}"
+            temporary = target.with_name(f".writing-{own}-{target.name}")
             try:
                 temporary.write_bytes(data)
                 temporary.replace(target)
