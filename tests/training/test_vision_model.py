@@ -1,10 +1,13 @@
 """The tiny Gemma 3: what is in it, what is quantised and adapted, what a step costs."""
 
+import shutil
+
 import pytest
 import torch
 import transformers
 
 from tests.training.vision_trainers import settings
+from training.common.config import ConfigError
 from training.gemma3_vision import data, model, throughput
 from training.gemma3_vision.trainer import RowCollator
 from training.samples import vision_model
@@ -22,6 +25,19 @@ def test_the_checkpoint_is_small_and_the_same_each_time(samples, tmp_path):
     loaded = model.load_base(settings(samples, quantization={"load_in_4bit": False}), again)
     assert sum(p.numel() for p in loaded.parameters()) < 3_000_000
     assert loaded.lm_head.weight is loaded.model.language_model.embed_tokens.weight
+
+
+def test_a_model_without_pictures_or_conversations_is_refused(samples, tmp_path):
+    """As google/gemma-3-1b-it and google/gemma-3-4b-pt are: no retry makes them others."""
+    for file in ("processor_config.json", "chat_template.jinja"):
+        place = tmp_path / file
+        shutil.copytree(samples / "model", place, ignore=shutil.ignore_patterns(file))
+        with pytest.raises(ConfigError) as caught:
+            model.load_processor(place, "google/gemma")
+        (problem,) = caught.value.problems
+        assert problem.key == "trainer.model.model_name_or_path"
+        assert problem.value == "google/gemma"
+        assert file in problem.allowed
 
 
 @pytest.mark.parametrize("family", ["gemma3", "gemma4"])

@@ -91,6 +91,7 @@ SFT_RESERVED: Mapping[str, str] = {
     "parallelism_config": "follows the nodes and workers of the run",
     "resume_from_checkpoint": "a run resumes from its own newest complete checkpoint",
     "hub_token": "the token comes from the Hugging Face secret",
+    "hub_revision": "the adapter is pushed to the repository's main branch",
     "disable_tqdm": "the trainer prints one line a step",
     "do_train": "the trainer decides",
     "do_eval": "the trainer decides",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -100,6 +101,7 @@ SFT_OWN_RESERVED: Mapping[str, str] = {
     "ddp_find_unused_parameters": "every adapter is used in every step",
     "ddp_backend": "follows the accelerator",
 }
+ORDERS = ("random", "group_by_length")
 MODEL_RESERVED: Mapping[str, str] = {
     "device_map": "each worker holds the whole model; `auto` would put all of them on one GPU",
 }
@@ -166,21 +168,31 @@ def _combinations(resolved: Mapping[str, Any]) -> list[Problem]:
             "a pattern or names of the language model's layers: all-linear adapts the tower too"
         )
         wrong("lora.target_modules", targets, allowed)
-    if "lm_head" in names:
+    try:  # PEFT matches a text with whole names
+        head = "lm_head" in names or bool(re.fullmatch(str(targets), "lm_head"))
+    except re.error as error:
+        head = False
+        wrong("lora.target_modules", targets, f"a pattern or names ({error})")
+    if head:
         allowed = "without lm_head: the loss reads its weight directly, an adapter would not train"
         wrong("lora.target_modules", targets, allowed)
+    if (bias := lora.get("bias", "none")) != "none":
+        allowed = "none: only the tower has biases, and they are the untuned model's as well"
+        wrong("lora.bias", bias, allowed)
     if quantization.get("load_in_8bit") and quantization.get("load_in_4bit"):
         wrong("quantization.load_in_8bit", True, "false while quantization.load_in_4bit is true")
+    if (order := sft.get("train_sampling_strategy", "random")) not in ORDERS:
+        wrong("sft.train_sampling_strategy", order, f"one of {', '.join(ORDERS)}")
     evaluation = cast("Mapping[str, Any]", resolved["evaluation"])
     if evaluation["min_words"] > evaluation["max_words"]:
         allowed = f"at most evaluation.max_words, {evaluation['max_words']}"
         wrong("evaluation.min_words", evaluation["min_words"], allowed)
     prompt = str(resolved["data"]["user_prompt"])
     try:
-        places = {name for _, name, _, _ in string.Formatter().parse(prompt) if name is not None}
+        parts = [part[1:] for part in string.Formatter().parse(prompt) if part[1] is not None]
     except ValueError:  # a lone brace
-        places = {prompt}
-    if places != {"product", "category"}:
+        parts = []
+    if {*parts} != {("product", "", None), ("category", "", None)}:
         allowed = "a text with {product} and {category} and no other place in braces"
         wrong("data.user_prompt", prompt, allowed)
     return problems

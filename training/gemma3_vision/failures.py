@@ -26,6 +26,22 @@ def named() -> Iterator[None]:
         yield
     except (ConfigError, BadRow, DivergedError) as error:
         raise Hopeless(str(error)) from error
+    except ImportError as error:  # of an optimizer, say: every pod has the same image
+        raise Hopeless(f"the image lacks a package: {error}") from error
+
+
+@contextmanager
+def refused(section: str) -> Iterator[None]:
+    """Turn what a library says of its arguments into `Hopeless` that names the section."""
+    from training.common.config import ConfigError
+    from training.gemma3_vision.rowcheck import BadRow
+
+    try:
+        yield
+    except (ConfigError, BadRow):
+        raise
+    except (TypeError, ValueError) as error:
+        raise Hopeless(f"trainer.{section}: {error}") from error
 
 
 class StopWhenHopeless(UserCallback):

@@ -3,7 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+from training.common.config import ConfigError, Problem
 from training.gemma3_vision.config import Config
+
+PROCESSORS = ("preprocessor_config.json", "processor_config.json")  # as saved before, and by, 5.x
 
 
 def load_base(config: Config, folder: Path, *, quantized: bool = True) -> Any:
@@ -37,11 +40,31 @@ def load_base(config: Config, folder: Path, *, quantized: bool = True) -> Any:
     return base
 
 
-def load_processor(folder: Path) -> Any:
-    """Tokenizer, image processor and chat template."""
+def load_processor(folder: Path, name: str = "") -> Any:
+    """Tokenizer, image processor and chat template.
+
+    Args:
+        folder: of the model or of an adapter.
+        name: the model's, for the error's text.
+
+    Raises:
+        ConfigError: the model reads no pictures, or was not made for conversations.
+    """
     from transformers import AutoProcessor
 
-    return AutoProcessor.from_pretrained(folder)
+    def wrong(allowed: str) -> ConfigError:
+        key = "trainer.model.model_name_or_path"
+        return ConfigError([Problem(key, name or str(folder), allowed)])
+
+    if not any((folder / kept).is_file() for kept in PROCESSORS):
+        raise wrong(
+            f"a Gemma that reads pictures, as gemma-3-4b-it: it has {' or '.join(PROCESSORS)}"
+        )
+    processor = AutoProcessor.from_pretrained(folder)
+    if not processor.chat_template:
+        allowed = "a model with a chat template, as instruction-tuned ones have (`-it`)"
+        raise wrong(f"{allowed}; a folder gets one by a file chat_template.jinja")
+    return processor
 
 
 def adapter_config(config: Config) -> Any:
