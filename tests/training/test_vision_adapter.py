@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import shutil
 
 import pytest
@@ -10,7 +11,8 @@ import transformers
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
 
-from training.gemma3_vision import evaluate, export, model, verify
+from tests.training.vision_trainers import settings
+from training.gemma3_vision import data, evaluate, export, model, outcome, verify
 
 pytestmark = pytest.mark.usefixtures("scratch")
 
@@ -36,6 +38,54 @@ def test_a_reloaded_adapter_is_told_from_another(make_trainer, samples, processo
                     parameter.mul_(scale) if scale else parameter.zero_()
         tuned.save_pretrained(tmp_path / "run" / "adapter")
         assert verify.main(request) == 1
+
+
+NUMBERS = {"tuned_loss": 1.0, "base_loss": 2.0, "text": "A mug."}
+
+
+@pytest.mark.parametrize(
+    ("trainer", "fresh", "problems"),
+    [
+        ({}, {}, 0),
+        ({"tuned_loss": 1.00001}, {}, 0),
+        ({"tuned_loss": 1.001}, {}, 1),
+        ({}, {"base_loss": 2.001}, 1),  # another base
+        ({}, {"text": "A cup."}, 1),
+        ({}, {"tuned_loss": math.nan}, 1),
+        ({"tuned_loss": math.nan}, {"tuned_loss": math.nan}, 1),
+        ({"base_loss": math.nan}, {"base_loss": math.nan}, 1),
+        ({"tuned_loss": math.inf}, {"tuned_loss": math.inf}, 1),
+        ({"tuned_loss": 2.0}, {"tuned_loss": 2.0}, 1),
+    ],
+)
+def test_what_the_reloaded_adapter_must_say(trainer, fresh, problems):
+    assert len(verify.compare(NUMBERS | trainer, NUMBERS | fresh, "cpu")) == problems
+
+
+def test_the_push_is_the_last_and_no_merge_that_fails_is_pushed(tmp_path, samples, monkeypatch):
+    """Once it is on the Hub, others use it."""
+    sft = {"hub_model_id": "jane/shop"}
+    config = settings(samples, tmp_path / "run", sft=sft, export={"merged": True})
+    (tmp_path / "adapter").mkdir()
+    split = data.Split([1, 2, 3], [4], "", [], 0)
+    measured = evaluate.Measured({"tuned": {"chrf": 1.0}}, ["a"], None, {})
+    pushed = []
+    monkeypatch.setattr("training.common.hub.push", lambda *given: pushed.append(given))
+
+    def hand_over(merge):
+        monkeypatch.setattr(export, "save_merged", merge)
+        arguments = config, samples / "model", tmp_path, None
+        outcome.hand_over(*arguments, split=split, measured=measured)
+
+    def breaks(*_):
+        assert json.loads((tmp_path / "run" / "evaluation.json").read_text()) == measured.summary
+        raise OSError("No space left on device")
+
+    with pytest.raises(OSError, match="space"):
+        hand_over(breaks)
+    assert not pushed
+    hand_over(lambda *_: None)
+    assert [repository for _, repository, _ in pushed] == ["jane/shop"]
 
 
 def test_a_model_merged_in_bf16_says_what_base_and_adapter_say(

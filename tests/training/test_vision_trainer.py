@@ -2,6 +2,7 @@
 
 import math
 import resource
+from pathlib import Path
 
 import pytest
 import torch
@@ -113,6 +114,25 @@ def test_a_loss_that_is_no_number_stops_with_its_rows(make_trainer):
         trainer.train()
     assert "step 2" in str(caught.value)
     assert str(expected) in str(caught.value)
+
+
+def test_weights_that_are_no_numbers_are_saved_for_no_reason(make_trainer):
+    """A save that an eviction asks for, at a step that save_steps does not name."""
+    trainer, *_ = make_trainer(sft={"save_steps": 100, "max_steps": 3}, save=True)
+    saved = Path(trainer.args.output_dir) / "checkpoint-1"
+
+    class Evicted(transformers.TrainerCallback):
+        def on_step_end(self, args, state, control, **_):
+            if state.global_step == 2:
+                next(p for n, p in trainer.model.named_parameters() if "lora_B" in n).data[0] = (
+                    math.nan
+                )
+            control.should_save = True
+
+    trainer.add_callback(Evicted())
+    with pytest.raises(DivergedError, match=r"lora_B\S* is not a number at step 2"):
+        trainer.train()
+    assert [*saved.parent.glob("checkpoint-*")] == [saved]
 
 
 def test_held_out_loss_does_not_depend_on_batches_or_workers(samples, processor, monkeypatch):

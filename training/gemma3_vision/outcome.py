@@ -47,12 +47,13 @@ def followed(
     step = step_of(newest)
     print(
         f"{len(split.train) - split.fillers} rows to train on, {len(split.held_out)} held out, "
-        f"{trained:,} trained parameters, {'resuming' if newest else 'starting'} at step {step}",
+        f"{sum(split.skipped.values())} left out, {trained:,} trained parameters, "
+        f"{'resuming' if newest else 'starting'} at step {step}",
         file=sys.stderr,
         flush=True,
     )
     folder = Folder(config.run.output_dir)
-    resume_metrics(folder, scratch, step)
+    resume_metrics(folder, scratch, step if newest else -1)  # -1: not the first held-out loss
     with Mirror(scratch / METRICS, folder, METRICS):
         yield
 
@@ -136,16 +137,21 @@ def hand_over(
     split: Split,
     measured: Measured,
 ) -> str | None:
-    """Push to the Hub and merge, where the configuration asks for it; the Hub's page, if any."""
-    adapter, page = scratch / "adapter", None
+    """Write the evaluation; merge and, last, push to the Hub, where the configuration asks for it.
+
+    Returns:
+        The Hub's page, if any.
+    """
+    adapter, folder = scratch / "adapter", Folder(config.run.output_dir)
+    folder.write("evaluation.json", json.dumps(measured.summary, indent=2) + "\n")
     card.write(adapter, config, TASK, sizes(split), measured.summary)
-    Folder(config.run.output_dir).upload(adapter / "README.md", "adapter/README.md")
-    if repository := config.sft.get("hub_model_id"):
-        text = f"Adapter of run {config.run.id}"
-        page = hub.push(adapter, repository, text)
-        print(f"pushed to {page}", file=sys.stderr, flush=True)
+    folder.upload(adapter / "README.md", "adapter/README.md")
     if config.export.merged:
         export.save_merged(config, weights, adapter, scratch / "merged", processor)
+    if not (repository := config.sft.get("hub_model_id")):
+        return None
+    page = hub.push(adapter, repository, f"Adapter of run {config.run.id}")
+    print(f"pushed to {page}", file=sys.stderr, flush=True)
     return page
 
 
@@ -156,9 +162,8 @@ def publish(
     measured: Measured,
     facts: Mapping[str, Any],
 ) -> None:
-    """Write evaluation.json, report.html, TensorBoard's files and, last, result.json."""
+    """Write report.html, TensorBoard's files and, last, result.json."""
     folder = Folder(config.run.output_dir)
-    folder.write("evaluation.json", json.dumps(measured.summary, indent=2) + "\n")
     lines = read_metrics(scratch)
     if (scratch / METRICS).is_file():
         folder.upload(scratch / METRICS, METRICS)

@@ -124,7 +124,7 @@ def work(resolved: Mapping[str, Any]) -> None:
         train(resolved)
 
 
-def train(resolved: Mapping[str, Any]) -> None:
+def train(resolved: Mapping[str, Any]) -> None:  # noqa: PLR0915 - one story, top to bottom
     """The same, with errors as they are."""
     began = time.monotonic()
     # --- config
@@ -136,6 +136,7 @@ def train(resolved: Mapping[str, Any]) -> None:
     from training.common.checkpoints import Checkpoints
     from training.common.metrics import MetricsCallback
     from training.gemma3_vision import checkpointing, data, evaluate, model, outcome
+    from training.gemma3_vision.failures import refused
     from training.gemma3_vision.throughput import Throughput
     from training.gemma3_vision.trainer import Guard, VisionTrainer
 
@@ -151,15 +152,17 @@ def train(resolved: Mapping[str, Any]) -> None:
 
     # --- model
     weights = sources.fetch(config.model.model_name_or_path, config.model.model_revision, "model")
-    processor = model.load_processor(weights)
+    processor = model.load_processor(weights, config.model.model_name_or_path)
     base = model.load_base(config, weights)
 
     # --- adapter
-    adapter = model.adapter_config(config)
+    with refused("lora"):
+        adapter = model.adapter_config(config)
 
     # --- data
     rows = sources.fetch(config.data.dataset_name, config.data.dataset_revision, "dataset")
-    args = SFTConfig(**arguments(config, scratch))
+    with refused("sft"):
+        args = SFTConfig(**arguments(config, scratch))
     step = args.per_device_train_batch_size * args.gradient_accumulation_steps * world
     split = data.prepare(config.data, rows, multiple=step)
     outcome.assert_same(split.fingerprint, "the split")
@@ -168,17 +171,18 @@ def train(resolved: Mapping[str, Any]) -> None:
     folder = Folder(config.run.output_dir)
     guard, store = Guard(), Checkpoints(folder, kept(config))
     saver = checkpointing.RayCheckpoints(store, folder, scratch)
-    trainer = VisionTrainer(
-        model=base,
-        args=args,
-        train_dataset=split.train,
-        eval_dataset=split.held_out,
-        processing_class=processor,
-        peft_config=adapter,
-        callbacks=[guard, MetricsCallback(scratch), saver],
-        lengths=split.lengths,
-        throughput=Throughput(base.config),
-    )
+    with refused("sft and trainer.lora"):  # PEFT looks for the target modules here
+        trainer = VisionTrainer(
+            model=base,
+            args=args,
+            train_dataset=split.train,
+            eval_dataset=split.held_out,
+            processing_class=processor,
+            peft_config=adapter,
+            callbacks=[guard, MetricsCallback(scratch), saver],
+            lengths=split.lengths,
+            throughput=Throughput(base.config),
+        )
     guard.trainer = trainer
     trainer.remove_callback(PrinterCallback)  # MetricsCallback prints a line a step
     model.keep_full_precision(trainer.model)
@@ -195,6 +199,8 @@ def train(resolved: Mapping[str, Any]) -> None:
         outcome.save(tuned, processor, config, split, scratch / "adapter")
 
     # --- verify
+    # The last that the ranks do together: to verify, merge and push takes rank 0 minutes, and none
+    # waits for another that long.
     measured = evaluate.measure(tuned, processor, split.held_out, config, rank=rank, world=world)
     if rank == 0:
         outcome.verify(resolved, measured, scratch)
@@ -204,7 +210,6 @@ def train(resolved: Mapping[str, Any]) -> None:
         facts = outcome.facts(trainer, split, config, time.monotonic() - began)
         facts["hub_page"] = page
         outcome.publish(config, scratch, split, measured, facts)
-    dist.barrier()
 
 
 def fresh_scratch(config: Config, local_rank: int) -> Path:

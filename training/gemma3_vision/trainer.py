@@ -125,6 +125,15 @@ class VisionTrainer(SFTTrainer):
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, found)
         return found
 
+    def _save_checkpoint(self, *arguments: Any, **named: Any) -> None:
+        """For whatever reason it is saved, nothing that is not a number goes into a checkpoint."""
+        model: Any = self.model
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad and not bool(torch.isfinite(parameter).all()):
+                text = f"{name} is not a number at step {self.state.global_step}"
+                raise DivergedError(f"{text}; {self.where()}")
+        super()._save_checkpoint(*arguments, **named)
+
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs:
             logs.update(self.throughput.read(self.args.world_size))
@@ -140,7 +149,7 @@ class VisionTrainer(SFTTrainer):
 
 
 class Guard(TrainerCallback):
-    """Stops before a step that is not a number can be saved: the last good checkpoint stays."""
+    """Stops at the first loss that is not a number, and names the rows of its step."""
 
     def __init__(self) -> None:
         self.trainer: VisionTrainer | None = None
@@ -159,8 +168,3 @@ class Guard(TrainerCallback):
         if not bool(trainer.finite):
             text = f"the loss is not a number at step {state.global_step}"
             raise DivergedError(f"{text}; {trainer.where()}")
-        if control.should_save or state.global_step % args.save_steps == 0:
-            for name, parameter in trainer.model.named_parameters():
-                if parameter.requires_grad and not bool(torch.isfinite(parameter).all()):
-                    text = f"{name} is not a number at step {state.global_step}"
-                    raise DivergedError(f"{text}; {trainer.where()}")

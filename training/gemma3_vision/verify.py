@@ -29,6 +29,26 @@ def reload(config: Config, adapter: Path) -> tuple[Any, Any]:
     return PeftModel.from_pretrained(base, adapter), model.load_processor(adapter)
 
 
+def compare(trainer: dict[str, Any], fresh: dict[str, Any], device: str) -> list[str]:
+    """What is wrong with the saved adapter; empty when it equals the trainer's and has effect.
+
+    Args:
+        trainer: what `evaluate.probe` found there.
+        fresh: the same of the reloaded one.
+        device: cpu or cuda.
+    """
+    problems = [
+        f"the {name} loss is {fresh[key]}, the trainer's {trainer[key]}"
+        for name, key in (("tuned", "tuned_loss"), ("base's", "base_loss"))
+        if not abs(fresh[key] - trainer[key]) <= TOLERANCE[device]  # so that NaN is wrong too
+    ]
+    if fresh["tuned_loss"] == fresh["base_loss"]:
+        problems.append("the adapter changes nothing")
+    if device == "cpu" and fresh["text"] != trainer["text"]:
+        problems.append("the description differs from the trainer's")
+    return problems
+
+
 def main(request: Path) -> int:
     asked = json.loads(request.read_text(encoding="utf-8"))
     config, expected = typed(asked["config"]), asked["expected"]
@@ -38,14 +58,7 @@ def main(request: Path) -> int:
     rows = sources.fetch(config.data.dataset_name, config.data.dataset_revision, "dataset")
     held_out = data.prepare(config.data, rows).held_out
     found = evaluate.probe(tuned, processor, held_out, config)
-    tolerance = TOLERANCE[config.run.device]
-    problems = []
-    if abs(found["tuned_loss"] - expected["tuned_loss"]) > tolerance:
-        problems.append("the loss differs from the trainer's")
-    if found["tuned_loss"] == found["base_loss"]:
-        problems.append("the adapter changes nothing")
-    if config.run.device == "cpu" and found["text"] != expected["text"]:
-        problems.append("the description differs from the trainer's")
+    problems = compare(expected, found, config.run.device)
     print(json.dumps({**found, "expected": expected, "problems": problems}))
     return 1 if problems else 0
 
