@@ -79,6 +79,10 @@ def test_all_problems_come_at_once_each_with_its_key():
         ({"lora": {"target_modules": "*.q_proj"}}, "trainer.lora.target_modules"),
         ({"lora": {"bias": "all"}}, "trainer.lora.bias"),
         ({"sft": {"train_sampling_strategy": "sequential"}}, "trainer.sft.train_sampling_strategy"),
+        (
+            {"model": {"attn_implementation": "flash_attention_2"}},
+            "trainer.model.attn_implementation",
+        ),
         ({"sft": {"hub_revision": "v2"}}, "trainer.sft.hub_revision"),
         ({"lora": {"modules_to_save": ["lm_head"]}}, "trainer.lora.ensure_weight_tying"),
         ({"quantization": {"load_in_8bit": True}}, "trainer.quantization.load_in_8bit"),

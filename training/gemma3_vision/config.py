@@ -102,6 +102,7 @@ SFT_OWN_RESERVED: Mapping[str, str] = {
     "ddp_backend": "follows the accelerator",
 }
 ORDERS = ("random", "group_by_length")
+ATTENTIONS = ("sdpa", "eager", "flex_attention")
 MODEL_RESERVED: Mapping[str, str] = {
     "device_map": "each worker holds the whole model; `auto` would put all of them on one GPU",
 }
@@ -181,6 +182,9 @@ def _combinations(resolved: Mapping[str, Any]) -> list[Problem]:
         wrong("lora.bias", bias, allowed)
     if quantization.get("load_in_8bit") and quantization.get("load_in_4bit"):
         wrong("quantization.load_in_8bit", True, "false while quantization.load_in_4bit is true")
+    if (attention := resolved["model"]["attn_implementation"]) not in ATTENTIONS:
+        allowed = f"one of {', '.join(ATTENTIONS)}: others have no two-way mask over a picture"
+        wrong("model.attn_implementation", attention, allowed)
     if (order := sft.get("train_sampling_strategy", "random")) not in ORDERS:
         wrong("sft.train_sampling_strategy", order, f"one of {', '.join(ORDERS)}")
     evaluation = cast("Mapping[str, Any]", resolved["evaluation"])
