@@ -102,6 +102,28 @@ def test_sixteen_bit_grey_keeps_its_shades():
     assert np.abs(np.asarray(picture)[..., 0] - expected).max() <= 1
 
 
+@pytest.mark.parametrize("top", [1, 255, 65535])
+def test_grey_in_floats_keeps_its_shades(top):
+    ramp = np.linspace(0, 1, 64, dtype=np.float32).reshape(8, 8)
+    picture = decode(encoded(Image.fromarray(ramp * top), "TIFF"), max_pixels=LIMIT)
+    assert np.abs(np.asarray(picture)[..., 0] - ramp * 255).max() <= 1
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [
+        np.float32([[-1, 1]]),
+        np.float32([[np.nan, 1]]),
+        np.float32([[0, 1e6]]),
+        np.int32([[0, 1e6]]),
+    ],
+    ids=["negative", "nan", "floats", "integers"],
+)
+def test_levels_of_no_known_scale_are_refused_not_shown_as_black_or_white(levels):
+    with pytest.raises(BadPicture, match="grey levels from"):
+        decode(encoded(Image.fromarray(levels), "TIFF"), max_pixels=LIMIT)
+
+
 def test_one_pixel():
     assert decode(encoded(Image.new("RGB", (1, 1), RED), "PNG"), max_pixels=LIMIT).size == (1, 1)
 

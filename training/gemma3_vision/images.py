@@ -76,9 +76,12 @@ def _rgb(picture: Image.Image) -> Image.Image:
     if picture.mode.startswith(("I", "F")):
         # 16 and 32 bit grey: Pillow's own conversion clips at 255 and would leave a white square.
         extrema: Any = picture.convert("F").getextrema()
-        top = 65535.0 if picture.mode.startswith("I") and extrema[1] > 255 else 255.0
-        if picture.mode == "F" and extrema[0] >= 0.0 and extrema[1] <= 1.0:
+        least, most = extrema
+        top = 65535.0 if most > 255 else 255.0
+        if picture.mode == "F" and most <= 1.0:
             top = 1.0
+        if not 0 <= least <= most <= top:
+            raise BadPicture(f"grey levels from {least:g} to {most:g}, not from 0 to {top:g}")
         picture = picture.convert("F").point(lambda level: level * (255.0 / top)).convert("L")
     if "A" in picture.getbands() or "transparency" in picture.info:
         picture = picture.convert("RGBA")
