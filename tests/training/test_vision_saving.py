@@ -198,7 +198,7 @@ def test_a_node_that_is_to_go_is_held_until_its_checkpoint_is_complete(
 
     def step() -> bool:
         control = types.SimpleNamespace(should_save=False)
-        callback.on_step_end(args, None, control)
+        callback.on_step_end(args, types.SimpleNamespace(global_step=20), control)
         return control.should_save
 
     callback.on_train_begin(args, None, None)
@@ -208,6 +208,8 @@ def test_a_node_that_is_to_go_is_held_until_its_checkpoint_is_complete(
     (scratch / "stop").touch()
     assert step()  # saves now, wherever save_steps stands
     assert not step()  # and once
+    callback.put(saved(scratch, 10), 10)  # was under way
+    assert training.exists()
     held: list[bool] = []
     manifest = "runs/evicted/checkpoints/step-000020/manifest.json"
 

@@ -34,7 +34,7 @@ class RayCheckpoints(TrainerCallback):
     def __init__(self, store: Checkpoints, folder: Folder, scratch: Path) -> None:
         self.store, self.folder, self.scratch = store, folder, scratch
         self.eviction = Eviction()
-        self._leaving = False
+        self._leaving: int | None = None  # the step whose checkpoint lets this node go
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
@@ -53,12 +53,12 @@ class RayCheckpoints(TrainerCallback):
         import torch
         import torch.distributed as dist
 
-        if self._leaving:
+        if self._leaving is not None:
             return
         asked = torch.tensor(int(self.eviction.asked()), device=args.device)
         dist.all_reduce(asked, op=dist.ReduceOp.MAX)
         if asked.item():
-            self._leaving = control.should_save = True
+            self._leaving, control.should_save = state.global_step, True
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
@@ -74,7 +74,7 @@ class RayCheckpoints(TrainerCallback):
         metrics = {"step": state.global_step, "epoch": state.epoch}
         if not state.is_world_process_zero:
             train.report(metrics, checkpoint_upload_mode=train.CheckpointUploadMode.ASYNC)
-            if self._leaving:
+            if self._leaving is not None:
                 self.eviction.end()  # all that this rank knows is in rank 0's hands
             return
         for rank, value in enumerate(states):
@@ -92,7 +92,8 @@ class RayCheckpoints(TrainerCallback):
         """Copy a saved checkpoint to the run's folder; if it dies in that, the one before stays."""
         keep(self.scratch, self.folder)
         self.store.upload(local, step)
-        if self._leaving:
+        # The checkpoint before may still be on its way when this one is asked for.
+        if self._leaving is not None and step >= self._leaving:
             self.eviction.end()
 
     def _upload(self, checkpoint: Any, name: str) -> Any:
