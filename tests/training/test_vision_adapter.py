@@ -4,6 +4,7 @@ import copy
 import json
 import math
 import shutil
+import subprocess
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.training.vision_trainers import settings
 from training.gemma3_vision import data, evaluate, export, model, outcome, verify
+from training.gemma3_vision.failures import Hopeless
 
 pytestmark = pytest.mark.usefixtures("scratch")
 
@@ -37,7 +39,7 @@ def test_a_reloaded_adapter_is_told_from_another(make_trainer, samples, processo
                 if "lora_B" in name:
                     parameter.mul_(scale) if scale else parameter.zero_()
         tuned.save_pretrained(tmp_path / "run" / "adapter")
-        assert verify.main(request) == 1
+        assert verify.main(request) == 78
 
 
 NUMBERS = {"tuned_loss": 1.0, "base_loss": 2.0, "text": "A mug."}
@@ -60,6 +62,18 @@ NUMBERS = {"tuned_loss": 1.0, "base_loss": 2.0, "text": "A mug."}
 )
 def test_what_the_reloaded_adapter_must_say(trainer, fresh, problems):
     assert len(verify.compare(NUMBERS | trainer, NUMBERS | fresh, "cpu")) == problems
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [(78, Hopeless), (1, RuntimeError), (-9, RuntimeError), (0, RuntimeError)]
+)
+def test_a_verification_that_was_killed_is_tried_again(tmp_path, monkeypatch, code, kind):
+    """Of its own exit codes 78 alone speaks of the adapter; 0 without a word was none."""
+    done = subprocess.CompletedProcess([], code, stdout="", stderr="Traceback")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
+    with pytest.raises(kind) as caught:
+        outcome.verify({}, evaluate.Measured({}, [], None, {}), tmp_path)
+    assert type(caught.value) is kind
 
 
 def test_the_push_is_the_last_and_no_merge_that_fails_is_pushed(tmp_path, samples, monkeypatch):

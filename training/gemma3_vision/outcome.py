@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from training.common import card, hub, record, report
+from training.common.config import EXIT_CODE
 from training.common.metrics import METRICS, Mirror, read_metrics, resume_metrics
 from training.common.pins import told
 from training.common.storage import Folder
@@ -96,6 +97,7 @@ def verify(resolved: Mapping[str, Any], measured: Measured, scratch: Path) -> di
 
     Raises:
         Hopeless: the reloaded adapter differs from the trained one, or does nothing.
+        RuntimeError: the process could not tell: killed, say, or without its bucket.
     """
     request = scratch / "verify.json"
     request.write_text(
@@ -111,8 +113,11 @@ def verify(resolved: Mapping[str, Any], measured: Measured, scratch: Path) -> di
         text=True,
     )
     lines = done.stdout.splitlines()
+    if done.returncode == EXIT_CODE:
+        raise Hopeless(f"the saved adapter is not what was trained:\n{done.stdout}")
     if done.returncode != 0 or not lines:
-        raise Hopeless(f"the adapter could not be verified:\n{done.stdout}{done.stderr[-4000:]}")
+        text = f"the adapter could not be verified (exit code {done.returncode})"
+        raise RuntimeError(f"{text}:\n{done.stdout}{done.stderr[-4000:]}")
     found: dict[str, Any] = json.loads(lines[-1])
     print(
         f"adapter reloaded in a fresh process: equals the trainer's (first {PROBE_ROWS} held-out "

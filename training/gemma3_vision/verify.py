@@ -2,7 +2,7 @@
 
     python -m training.gemma3_vision.verify REQUEST.json
 
-Prints one JSON line; exit code 1 where the adapter is not the trained one, or does nothing.
+Prints one JSON line; exit code 78 where the adapter is not the trained one, or does nothing.
 """
 
 import json
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from training.common import sources
+from training.common.config import EXIT_CODE
 from training.common.storage import Folder
 from training.gemma3_vision import data, evaluate, model
 from training.gemma3_vision.config import Config, typed
@@ -60,7 +61,7 @@ def main(request: Path) -> int:
     found = evaluate.probe(tuned, processor, held_out, config)
     problems = compare(expected, found, config.run.device)
     print(json.dumps({**found, "expected": expected, "problems": problems}))
-    return 1 if problems else 0
+    return EXIT_CODE if problems else 0
 
 
 if __name__ == "__main__":
