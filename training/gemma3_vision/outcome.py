@@ -142,11 +142,7 @@ def hand_over(
     split: Split,
     measured: Measured,
 ) -> str | None:
-    """Write the evaluation; merge and, last, push to the Hub, where the configuration asks for it.
-
-    Returns:
-        The Hub's page, if any.
-    """
+    """Write the evaluation; merge and, last, push, where asked for; the Hub's page, if any."""
     adapter, folder = scratch / "adapter", Folder(config.run.output_dir)
     folder.write("evaluation.json", json.dumps(measured.summary, indent=2) + "\n")
     card.write(adapter, config, TASK, sizes(split), measured.summary)
