@@ -81,3 +81,23 @@ def test_a_model_comes_from_a_bucket_without_its_weights_when_they_are_not_neede
     for absent in (f"{bucket}/models/none", "gs://no-such-bucket/models"):
         with pytest.raises(ConfigError, match="holds objects"):
             check(absent, "main", "model")
+
+
+def test_a_pod_that_outlives_a_run_reads_what_the_bucket_holds_now(bucket: str):
+    folder = Folder(f"{bucket}/data/rows")
+    folder.write("a.jsonl", "one")
+    folder.write("b.jsonl", "two")
+    place = fetch(folder.uri, "main", "dataset")
+    untouched = (place / "a.jsonl").stat().st_mtime_ns
+    folder.write("b.jsonl", "TWO")  # as many bytes
+    folder.write("c.jsonl", "three")
+    assert fetch(folder.uri, "main", "dataset") == place
+    assert {p.name: p.read_text() for p in place.iterdir()} == {
+        "a.jsonl": "one",
+        "b.jsonl": "TWO",
+        "c.jsonl": "three",
+    }
+    folder.delete("c.jsonl")
+    fetch(folder.uri, "main", "dataset")
+    assert {p.name for p in place.iterdir()} == {"a.jsonl", "b.jsonl"}
+    assert (place / "a.jsonl").stat().st_mtime_ns == untouched

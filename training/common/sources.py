@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import tempfile
 from pathlib import Path
@@ -74,14 +75,21 @@ def commit(name: str, revision: str, kind: Kind) -> str | None:
 
 
 def _from_bucket(uri: str, place: Path, key: str, weights: bool) -> Path:
+    """Bring `place` to what the bucket holds now: a pod of a shared cluster outlives a run."""
     folder = Folder(uri)
-    objects = folder.list()
+    objects = folder.versions()
     if not objects:
         raise ConfigError([Problem(key, uri, "a folder of a bucket that holds objects")])
-    for name, size in objects.items():
+    known, record = Folder(place.parent), f"{place.name}.json"
+    here: dict[str, str] = json.loads(known.read(record)) if known.exists(record) else {}
+    for name in here.keys() - objects.keys():
+        (place / name).unlink(missing_ok=True)
+    here = {name: version for name, version in here.items() if name in objects}
+    for name, version in objects.items():
         if not weights and any(Path(name).match(pattern) for pattern in WEIGHTS):
             continue
-        target = place / name
-        if not target.is_file() or target.stat().st_size != size:
-            folder.download(name, target)
+        if here.get(name) != version or not (place / name).is_file():
+            folder.download(name, place / name)
+            here[name] = version
+            known.write(record, json.dumps(here))
     return place

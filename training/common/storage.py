@@ -120,6 +120,17 @@ class Folder:
                 for p in sorted(base.rglob("*"))
                 if p.is_file() and not p.name.startswith(".writing-")
             }
+        return {name: int(info["size"]) for name, info in self._objects(path).items()}
+
+    def versions(self) -> dict[str, str]:
+        """What tells an object of a bucket from an earlier one of the same path, by path."""
+        names = ("generation", "etag", "mtime", "size")
+        return {
+            path: " ".join(str(info[name]) for name in names if name in info)
+            for path, info in self._objects("").items()
+        }
+
+    def _objects(self, path: str) -> dict[str, Any]:
         prefix = self._remote(path).rstrip("/") + "/"
 
         def found() -> dict[str, Any]:
@@ -131,7 +142,7 @@ class Folder:
         except FileNotFoundError:  # not even the bucket is there
             return {}
         return {
-            name[len(prefix) :]: int(info["size"])
+            name[len(prefix) :]: info
             for name, info in sorted(objects.items())
             if name.startswith(prefix) and not name.endswith("/")
         }
