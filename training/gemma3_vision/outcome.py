@@ -18,7 +18,7 @@ from training.common.storage import Folder
 from training.gemma3_vision import export
 from training.gemma3_vision.config import Config
 from training.gemma3_vision.data import Split
-from training.gemma3_vision.evaluate import PROBE_ROWS, Measured
+from training.gemma3_vision.evaluate import Measured
 from training.gemma3_vision.failures import Hopeless
 
 EMPTY = "(empty)"
@@ -119,12 +119,10 @@ def verify(resolved: Mapping[str, Any], measured: Measured, scratch: Path) -> di
         text = f"the adapter could not be verified (exit code {done.returncode})"
         raise RuntimeError(f"{text}:\n{done.stdout}{done.stderr[-4000:]}")
     found: dict[str, Any] = json.loads(lines[-1])
-    print(
-        f"adapter reloaded in a fresh process: equals the trainer's (first {PROBE_ROWS} held-out "
-        f"rows: {lines[-1]})",
-        file=sys.stderr,
-        flush=True,
+    said = (
+        f"equals the trainer's, loss {found['tuned_loss']:.4f} (untuned {found['base_loss']:.4f})"
     )
+    print(f"adapter reloaded in a fresh process: {said}", file=sys.stderr, flush=True)
     return found
 
 
