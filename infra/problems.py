@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast, get_args
 
@@ -42,8 +43,10 @@ def key_of(detail: ErrorDetails) -> str:
     return f"{NAMESPACE}:" + path.removeprefix(".")
 
 
-def problem(detail: ErrorDetails, model: type[BaseModel]) -> Problem:
-    """One of pydantic's findings in our words."""
+def problem(
+    detail: ErrorDetails, model: type[BaseModel], given: Mapping[str, Any] | None = None
+) -> Problem:
+    """One of pydantic's findings in our words; `given` is what was validated."""
     path = [str(part) for part in detail["loc"] if part != "[key]"]
     key = key_of(detail)
     flag = "--path " if len(path) > 1 else ""
@@ -58,7 +61,7 @@ def problem(detail: ErrorDetails, model: type[BaseModel]) -> Problem:
     )
     allowed = PHRASES.get(detail["type"], allowed.removeprefix("Input should be "))
     if detail["loc"][-1] == "[key]":
-        return Problem(key, path[-1], allowed, f"pulumi config rm --path '{key}'")
+        return Problem(key, path[-1], allowed, _another_name(path, given))
     remove = f"pulumi config rm {flag}'{key}'"
     if detail["type"] == "tuple_type" and value is not None:
         return Problem(
@@ -70,6 +73,18 @@ def problem(detail: ErrorDetails, model: type[BaseModel]) -> Problem:
         example = _example(detail, allowed)
         return Problem(key, value, allowed, f"pulumi config set {flag}'{key}' {example}")
     return Problem(key, value, allowed, remove)  # what is left out has its default
+
+
+def _another_name(path: Sequence[str], given: Mapping[str, Any] | None) -> str:
+    """The command for a name that cannot be: what stands below it moves, and none of it is lost."""
+    group: Any = given or {}
+    for part in path[:-1]:
+        group = group.get(part) or {}
+    name, below = path[-1], group.get(path[-1])
+    fitting = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    if isinstance(below, Mapping) and "." not in name and fitting and fitting not in group:
+        return rename(fitting, cast("Mapping[str, Any]", below))
+    return "pulumi config rm --path '{key}'"
 
 
 def _example(detail: ErrorDetails, allowed: str) -> str:

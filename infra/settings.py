@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -19,7 +20,8 @@ from infra.fields import PROJECT, REGION, ZONE
 from infra.problems import NAMESPACE, StackConfigError, key_of, problem, unknown, without
 from infra.rules import RULES, Rule
 from infra.schema import Settings
-from training.common.config import Problem, merge
+from infra.stack_file import overlooked
+from training.common.config import Problem, closest, merge
 
 TOKEN = f"{NAMESPACE}:huggingFaceToken"
 SECRET = f"{NAMESPACE}:huggingFaceSecret"
@@ -36,6 +38,9 @@ def load_settings(rules: Sequence[Rule] = ()) -> Settings:
     Raises:
         StackConfigError: with the problems of every key and of every rule.
     """
+    # These first and alone: commands that set what is only overlooked would write it twice.
+    if outside := overlooked(Path(f"Pulumi.{pulumi.get_stack()}.yaml")):
+        raise StackConfigError(outside)
     values = _stack_config()
     given, problems = _decode(values)
     problems += _token_problems(values)
@@ -70,7 +75,7 @@ def _validate(given: Mapping[str, Any], **place: Any) -> tuple[Settings | None, 
         except ValidationError as error:
             details = error.errors()
         seen = {found.key for found in problems}  # what was taken out is missing the next time
-        problems += [problem(d, Settings) for d in details if key_of(d) not in seen]
+        problems += [problem(d, Settings, values) for d in details if key_of(d) not in seen]
         values = {**without({**values, **dict.fromkeys(place)}, details), **place}
     return None, problems
 
@@ -87,7 +92,11 @@ def _decode(values: Mapping[str, str]) -> tuple[dict[str, Any], list[Problem]]:
     problems: list[Problem] = []
     for full_key, text in values.items():
         namespace, _, key = full_key.partition(":")
-        if namespace != NAMESPACE or full_key == TOKEN:
+        if full_key == TOKEN:
+            continue
+        if namespace != NAMESPACE:
+            if closest(namespace, [NAMESPACE]):
+                problems.append(_misspelled(full_key, key))
             continue
         if key not in KEYS:
             # A misspelled token must not be repeated in a log.
@@ -102,6 +111,14 @@ def _decode(values: Mapping[str, str]) -> tuple[dict[str, Any], list[Problem]]:
         else:
             given[key] = _structured(text)
     return given, problems
+
+
+def _misspelled(full_key: str, key: str) -> Problem:
+    """A key of a namespace that nobody reads. Its value may be a token: it is not repeated."""
+    meant = f"{NAMESPACE}:{key}"
+    allowed = f"did you mean {meant}? Nothing reads {full_key}"
+    fix = f"pulumi config rm '{full_key}' && pulumi config set '{meant}' VALUE"
+    return Problem(full_key, "(hidden)", allowed, fix)
 
 
 def _structured(text: str) -> Any:

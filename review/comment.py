@@ -108,7 +108,9 @@ def _warning(changes: Sequence[Change]) -> str:
 
 def _demands(preview: Preview) -> str:
     rows = [f"- {code(name)}: {text}" for name, text in preview.demands]
-    return "\n".join(["Machines that each run takes while it goes:\n", *rows]) if rows else ""
+    if not rows:
+        return "No run is enabled: it takes no machine, and trains nothing."
+    return "\n".join(["Machines that each run takes while it goes:\n", *rows])
 
 
 def _because(change: Change, changes: Sequence[Change]) -> str:

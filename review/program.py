@@ -13,6 +13,7 @@ from typing import Any, cast
 import yaml
 from yaml.constructor import ConstructorError
 
+from infra.stack_file import overlooked
 from review import values
 
 #: Stands where a secret stands: a preview needs some text, and never the real one.
@@ -72,6 +73,8 @@ def check_settings(repository: Path, stack: str) -> None:
         raise NoSettings(f"{path.name}{place}: {error.problem or error.context}") from None
     if not isinstance(loaded, dict | None):
         raise NoSettings(f"{path.name}: a mapping that begins with `config:` belongs there")
+    if found := overlooked(path):
+        raise NoSettings("\n\n".join(map(str, found)))
 
 
 def git(repository: Path, *args: str) -> bytes:

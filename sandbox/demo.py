@@ -123,7 +123,7 @@ def _follow(sandbox: Sandbox, runs: dict[str, dict[str, str]], screen: Screen) -
         screen.copy(process.stdout, name, of_run)
         codes[name] = process.wait()
 
-    screen.say(f"following {' and '.join(left)} to their end")
+    screen.say(f"following {' and '.join(left)} to the end")
     threads = [threading.Thread(target=one, args=(name,), daemon=True) for name in left]
     for thread in threads:
         thread.start()

@@ -106,7 +106,8 @@ def _size_problems(
     elif row and row.has_gpu and (weights := weights_gib(config) or 0) > row.gpu_memory_gib:
         allowed = (
             f"a model whose weights fit into the {row.gpu_memory_gib} GiB of one {row.name}; to "
-            f"answer the held-out rows each GPU holds all of them, {weights:.0f} GiB"
+            f"answer the held-out rows each GPU holds all of them, {weights:.0f} GiB. Or another "
+            "gemma:accelerator"
         )
         found.append(Problem(key, name, allowed, fix))
     # Of a ConfigMap, 1 MiB. A shared cluster gets it in one argument, which Linux holds to 128 KiB,

@@ -230,6 +230,11 @@ def test_lifting_a_protection_warns(kind: str, key: str, kept: bool, word: str) 
     assert "WARNING" not in rendered(given)
 
 
+def test_a_stack_without_runs_says_so() -> None:
+    bucket = step("create", "gcp:storage/bucket:Bucket", "bucket", new={"name": "b"})
+    assert "No run is enabled" in rendered([bucket])
+
+
 def test_the_machines_of_each_run_are_told() -> None:
     steps = list(MIXED)
     for op, name in (("same", "vision"), ("create", "sql"), ("delete", "gone")):
