@@ -44,7 +44,7 @@ def fetch(name: str, revision: str, kind: Kind, *, weights: bool = True) -> Path
         place.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{place}.lock"):
             return _from_bucket(name, place, key, weights)
-    if name.startswith(LOCAL) or Path(name).is_dir():
+    if _is_folder(name):
         folder = Path(name).expanduser()
         if not folder.is_dir():
             raise ConfigError([Problem(key, name, "a folder that exists")])
@@ -58,7 +58,7 @@ def check(name: str, revision: str, kind: Kind) -> None:
     if "://" in name:
         if not Folder(name).list():
             raise ConfigError([Problem(key, name, "a folder of a bucket that holds objects")])
-    elif name.startswith(LOCAL) or Path(name).is_dir():
+    elif _is_folder(name):
         fetch(name, revision, kind)
     else:
         hub.check(name, revision, kind)
@@ -70,8 +70,12 @@ def commit(name: str, revision: str, kind: Kind) -> str | None:
     Raises:
         ConfigError, UnreachableError: as `fetch`.
     """
-    local = "://" in name or name.startswith(LOCAL) or Path(name).is_dir()
+    local = "://" in name or _is_folder(name)
     return None if local else hub.commit(name, revision, kind)
+
+
+def _is_folder(name: str) -> bool:
+    return name.startswith(LOCAL) or Path(name).is_dir()
 
 
 def _from_bucket(uri: str, place: Path, key: str, weights: bool) -> Path:

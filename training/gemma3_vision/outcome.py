@@ -12,7 +12,7 @@ from typing import Any
 
 from training.common import card, hub, record, report
 from training.common.config import EXIT_CODE
-from training.common.metrics import METRICS, Mirror, read_metrics, resume_metrics
+from training.common.metrics import METRICS, Mirror, keep, read_metrics, resume_metrics
 from training.common.pins import told
 from training.common.storage import Folder
 from training.gemma3_vision import export
@@ -166,8 +166,7 @@ def publish(
     lines = read_metrics(scratch)
     if (scratch / METRICS).is_file():
         folder.upload(scratch / METRICS, METRICS)
-    if (scratch / "tensorboard").is_dir():
-        folder.upload(scratch / "tensorboard", "tensorboard")
+    keep(scratch, folder)
     folder.write("report.html", page(config, lines, split, measured, facts))
     numbers = {name: part["held_out_loss"] for name, part in measured.summary.items()}
     record.finish(
