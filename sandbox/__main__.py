@@ -11,7 +11,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from sandbox import namespace
 from sandbox.client import Sandbox
 from sandbox.folder import Folder, SandboxBusyError, SandboxError
 
@@ -86,13 +88,28 @@ def running(folder: Path | None) -> Iterator[Sandbox]:
 
 def _inside(folder: Path | None, words: list[str]) -> int:
     with running(folder) as sandbox:
-        command = sandbox.command(words)
-        process = subprocess.Popen(command, env=sandbox.environment())
-        while True:
-            try:
-                return process.wait()
-            except KeyboardInterrupt:  # the command has got it too, and decides
-                continue
+        return attend(subprocess.Popen(sandbox.command(words), env=sandbox.environment()))
+
+
+def attend(joined: subprocess.Popen[Any]) -> int:
+    """Wait for a command inside, which decides what a signal does; its exit code.
+
+    Ctrl-C reaches it by the terminal; SIGTERM is handed on.
+    """
+    # No exception may come out of a signal here: between the kernel's answer and Popen's note of
+    # it the exit code would be lost, and the next wait() would take it for 0.
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
+        signal.SIGTERM: signal.signal(
+            signal.SIGTERM, lambda number, _: namespace.send_signal(joined, number)
+        ),
+    }
+    try:
+        code = joined.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return 128 - code if code < 0 else code
 
 
 def _require_state(folder: Path | None) -> None:
@@ -114,7 +131,7 @@ def _clean(folder: Path | None) -> int:
 
 
 def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
+    raise KeyboardInterrupt(signal.Signals(number))
 
 
 if __name__ == "__main__":

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -12,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
+from sandbox import namespace
 from sandbox.client import Sandbox
 from sandbox.folder import Folder, SandboxBusyError, SandboxError
 from sandbox.samples import TINY, Samples, Show
@@ -87,9 +90,12 @@ def _deploy(sandbox: Sandbox, screen: Screen, settings: Path) -> None:
         assert process.stdout is not None
         screen.copy(process.stdout, "pulumi", of_pulumi)
         code = process.wait()
-    except KeyboardInterrupt:  # pulumi has got it too, and ends what it has begun
-        process.wait(CANCEL_SECONDS)
-        sandbox.folder.deploying.unlink()
+    except KeyboardInterrupt as interrupt:  # pulumi ends what it has begun
+        if interrupt.args:  # not a Ctrl-C, which it has got by the terminal
+            namespace.send_signal(process, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=CANCEL_SECONDS)
+            sandbox.folder.deploying.unlink()
         raise
     sandbox.folder.deploying.unlink()
     if code != 0:

@@ -6,12 +6,14 @@ out to a network. No root is needed where the kernel lets users make namespaces.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from sandbox.folder import SandboxError
 
@@ -72,11 +74,21 @@ def enter_command(command: Sequence[str]) -> list[str]:
 
 def join_command(pid: int, command: Sequence[str], cwd: str) -> list[str]:
     """The command line that runs `command` in the namespaces of `pid`."""
+    # nsenter waits for the command. Were it to die of a Ctrl-C, which reaches both, a command that
+    # first ends what it has begun (pulumi) would be cut off in it, and its exit code be lost.
     # nsenter's own --wd opens the folder in the old mount namespace, where getcwd() then fails.
     return [
+        "env", "--ignore-signal=INT,TERM",
         "nsenter", f"--target={pid}", "--user", "--net", "--mount", "--pid", "--uts", "--ipc",
-        "--preserve-credentials", "--", "env", f"--chdir={cwd}", *command,
+        "--preserve-credentials", "--",
+        "env", "--default-signal=INT,TERM", f"--chdir={cwd}", *command,
     ]  # fmt: skip
+
+
+def send_signal(joined: subprocess.Popen[Any], number: int) -> None:
+    """Signal the command that `join_command` runs; nothing where it has ended."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(first_child(joined.pid) or joined.pid, number)
 
 
 def first_child(pid: int) -> int | None:

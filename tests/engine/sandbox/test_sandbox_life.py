@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -105,10 +106,27 @@ time.sleep(600)
 """
 
 
-def test_an_interrupted_command_ends_the_sandbox_it_started(tmp_path: Path):
+ENDS_WHAT_IT_HAS_BEGUN = """
+trap 'echo ending; sleep 1; echo ended; exit 7' INT TERM
+echo up
+sleep 600 &
+wait
+"""
+
+
+@pytest.mark.parametrize(
+    "interrupt",
+    [
+        pytest.param(lambda pid: os.killpg(pid, signal.SIGINT), id="Ctrl-C"),
+        pytest.param(lambda pid: os.kill(pid, signal.SIGTERM), id="kill"),
+    ],
+)
+def test_an_interrupted_command_ends_what_it_has_begun_and_then_the_sandbox(
+    tmp_path: Path, interrupt: Callable[[int], None]
+):
     command = [sys.executable, "-m", "sandbox", "--folder", str(tmp_path), "exec", "--"]
     process = subprocess.Popen(
-        [*command, "sh", "-c", "echo up; exec sleep 600"],
+        [*command, "sh", "-c", ENDS_WHAT_IT_HAS_BEGUN],
         stdout=subprocess.PIPE,
         text=True,
         cwd=REPOSITORY,
@@ -117,6 +135,8 @@ def test_an_interrupted_command_ends_the_sandbox_it_started(tmp_path: Path):
     assert process.stdout is not None
     assert process.stdout.readline() == "up\n"
     inside = Sandbox.join(tmp_path).processes()
-    os.killpg(process.pid, signal.SIGINT)  # what Ctrl-C does
-    assert process.wait(60) != 0
+    interrupt(process.pid)
+    rest, _ = process.communicate(timeout=60)
+    assert rest == "ending\nended\n"
+    assert process.returncode == 7
     assert not [pid for pid in inside if alive(pid)]
