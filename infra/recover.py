@@ -46,7 +46,8 @@ class Plan:
 
     Attributes:
         state: the exported state with no unfinished operation left.
-        adopted: URNs that were put into the state, to be read from the provider.
+        adopted: URNs that were put into the state (now, or by a call that was cut off), to be read
+            from the provider.
         unsure: URNs that the operation may or may not have changed, to be read as well.
         again: URNs whose creation can simply be repeated: granting twice grants once.
         by_hand: a sentence for each that a person must look at.
@@ -71,6 +72,10 @@ def plan(exported: Mapping[str, Any]) -> Plan:
     pending: list[dict[str, Any]] = deployment.pop("pending_operations", None) or []
     done = Plan({**exported, "deployment": deployment}, [], [], [], [])
     known = {item["urn"] for item in resources}
+    # Put here by an earlier call that was cut off before anything was read: it may not exist.
+    done.adopted.extend(
+        item["urn"] for item in resources if item["type"] in IDS and not item.get("outputs")
+    )
     for operation in pending:
         resource: dict[str, Any] = operation["resource"]
         urn, kind = str(resource["urn"]), str(resource["type"])
@@ -79,7 +84,7 @@ def plan(exported: Mapping[str, Any]) -> Plan:
         elif kind in NAMED_BY_GOOGLE:
             done.by_hand.append(_look(resource))
         elif kind in IDS and urn not in known:
-            resources.append({**resource, "id": identity(resource)})
+            resources.append({**resource, "id": identity(resource), "outputs": {}})
             done.adopted.append(urn)
         else:
             done.again.append(urn)
@@ -155,6 +160,9 @@ def main(arguments: list[str] | None = None) -> int:
         return recover(parser.parse_args(arguments).stack, run_pulumi)
     except subprocess.CalledProcessError as error:  # the engine has said why
         return error.returncode
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on from here", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ def test_what_can_be_repeated_is_left_to_the_next_up() -> None:
 
 
 def test_a_killed_update_is_read_again() -> None:
-    there = {"urn": URN.format(NETWORK, "network"), "type": NETWORK, "id": "x"}
+    there = {"urn": URN.format(NETWORK, "network"), "type": NETWORK, "id": "x", "outputs": {"a": 1}}
     work = recover.plan(state(("updating", NETWORK, "network", {}), there=[there]))
     assert work.state["deployment"]["resources"] == [there]
     assert work.unsure == [there["urn"]]
@@ -106,6 +106,26 @@ def test_the_words_say_what_was_there(exists: bool, capsys: pytest.CaptureFixtur
     assert f"{'taken over' if exists else 'does not exist'}: {NETWORK} network" in text
     assert "make up STACK=dev" in text
     assert len(engine.state["deployment"]["resources"]) == exists
+
+
+class Unreachable(Engine):
+    """No refresh comes to its end."""
+
+    def __call__(self, *arguments: str, input: str | None = None) -> str:
+        if arguments[0] == "refresh":
+            raise subprocess.CalledProcessError(255, ["pulumi"])
+        return super().__call__(*arguments, input=input)
+
+
+def test_what_was_put_into_the_state_is_read_however_often_that_was_cut_off() -> None:
+    pending = state(("creating", NETWORK, "network", {"name": "n", "project": "p"}))
+    first = Unreachable(pending, set())
+    with pytest.raises(subprocess.CalledProcessError):
+        recover.recover("dev", first)
+    assert len(first.state["deployment"]["resources"]) == 1
+    second = Engine(first.state, set())
+    assert recover.recover("dev", second) == 0
+    assert second.state["deployment"]["resources"] == []
 
 
 def test_an_engine_that_refuses_is_told_without_a_traceback(monkeypatch: Any) -> None:
