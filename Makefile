@@ -15,6 +15,8 @@ RUN_IN = $(if $(filter sandbox%,$(STACK)),$(PY) -m sandbox exec --,$(IN_ENV))
 LOOK_IN = $(if $(filter sandbox%,$(STACK)),$(PY) -m sandbox exec --existing --,$(IN_ENV))
 # The tools that a stack needs: nobody but a demo's user has brought them before.
 TOOLS = $(if $(OFFLINE)$(filter sandbox%,$(STACK)),demo,preview)
+# Tells a mistake in the stack's file by its line, which the engine names less well.
+READABLE = $(PY) -m infra.stack_file $(STACK) &&
 
 .PHONY: help demo demo-real test tools venv system lint types contracts unit engine training bench goldens \
 	reference preview preview-diff up destroy recover status logs shell lock clean
@@ -97,7 +99,7 @@ reference: venv ## Write docs/configuration.md anew from the settings
 ##@ A stack (STACK=dev unless given; STACK=sandbox is the demo's; YES=1 asks nothing)
 preview: venv ## Show what `make up` would change (OFFLINE=1: no cloud account, all as new; FULL=1: all of it)
 	@$(PYTHON) -m tools $(TOOLS)
-	@$(if $(OFFLINE),$(PY) -m review --stack $(STACK) $(if $(FULL),--full),$(RUN_IN) pulumi preview --stack $(STACK) --diff)
+	@$(if $(OFFLINE),$(PY) -m review --stack $(STACK) $(if $(FULL),--full),$(READABLE) $(RUN_IN) pulumi preview --stack $(STACK) --diff)
 
 preview-diff: venv system ## Show what this tree changes against BASE=<git ref>, as a pull request comment
 	@$(PYTHON) -m tools demo
@@ -105,7 +107,7 @@ preview-diff: venv system ## Show what this tree changes against BASE=<git ref>,
 
 up: venv ## Create or change the stack
 	@$(PYTHON) -m tools $(TOOLS)
-	@$(RUN_IN) pulumi up --stack $(STACK) $(if $(YES),--yes)
+	@$(READABLE) $(RUN_IN) pulumi up --stack $(STACK) $(if $(YES),--yes)
 
 destroy: venv ## Delete everything that the stack made
 	@$(PYTHON) -m tools $(TOOLS)

@@ -1,15 +1,98 @@
-"""What Pulumi overlooks in a stack's file: it reads `config:` and its own keys, and no other."""
+"""Reads a stack's file before the engine does, and tells what the engine overlooks in it.
+
+python -m infra.stack_file STACK    exit 1 where it is no YAML, with the line and what belongs there
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any, cast
 
 import yaml
+from yaml.constructor import ConstructorError
 
-from training.common.config import Problem
+from training.common.config import ConfigError, Problem
 
 PULUMIS = {"config", "encryptedkey", "encryptionsalt", "environment", "secretsprovider"}
+
+AGAIN = "stands here again"
+LEVELS = (
+    "`key: value`, indented by spaces alone: as many as the keys beside it, two more than the key "
+    "that it belongs to"
+)
+#: What belongs where the parser stopped, by its words for why.
+HINTS = {
+    AGAIN: "each key once: join what stands below both, or remove one",
+    "'\\t'": "spaces where this line has a tab",
+    "undefined alias": "a value that begins with this sign in quotes: `key: '*'`",
+    "cannot start": "a value that begins with this sign in quotes: `key: '@'`",
+    "a flow mapping": "a `}` that closes the `{` of this line, and commas between",
+    "a flow sequence": "a `]` that closes the `[` of this line, and commas between",
+    "a quoted scalar": "the quote that closes the one in this line",
+    "a simple key": "a colon and a space after the key: `key: value`",
+    "mapping values": f"{LEVELS}. Does the line above lack the colon after its key, or a "
+    "value that holds `: ` its quotes?",
+    "found '<scalar>'": "nothing after a value's closing quote, and each quote above closed",
+    "another document": "one document: remove the line `---`",
+}
+#: Their cause is where the parser began, not where it stopped.
+BEGAN = ("a flow mapping", "a flow sequence", "a quoted scalar", "a simple key")
+
+
+class Loader(yaml.SafeLoader):
+    """Refuses a key that stands twice, as the engine does; PyYAML would take the second."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen = set[str]()
+        for key, _ in node.value:
+            if str(key.value) in seen:
+                raise ConstructorError(
+                    problem=f"the key {key.value} {AGAIN}", problem_mark=key.start_mark
+                )
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What a stack's file holds; empty where nothing stands in it.
+
+    Raises:
+        ConfigError: it is no YAML, or no mapping; names the line, its text and what belongs there.
+        OSError: there is no such file.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError([Problem(path.name, str(error), "text in UTF-8")]) from None
+    try:
+        found: Any = yaml.load(text, Loader)
+    except yaml.MarkedYAMLError as error:
+        raise ConfigError([_told(path.name, text, error)]) from None
+    except yaml.YAMLError as error:
+        raise ConfigError([Problem(path.name, str(error), "readable text in UTF-8")]) from None
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise ConfigError([Problem(path.name, found, "a mapping that begins with `config:`")])
+    mapping = cast("dict[str, Any]", found)
+    config: object = mapping.get("config")
+    if config is not None and not isinstance(config, dict):
+        allowed = f"below `config:` in {path.name} {LEVELS}"
+        raise ConfigError([Problem("config", config, allowed)])
+    return mapping
+
+
+def _told(file: str, text: str, error: yaml.MarkedYAMLError) -> Problem:
+    """The parser's finding in our words."""
+    words = f"{error.context} {error.problem}"
+    cause = next((part for part in HINTS if part in words), "")
+    mark = error.context_mark if cause in BEGAN else error.problem_mark
+    number = mark.line if mark else 0
+    lines = text.splitlines()
+    line = lines[number] if number < len(lines) else "(the end of the file)"
+    return Problem(f"{file}, line {number + 1}", line, HINTS.get(cause, LEVELS))
 
 
 def overlooked(path: Path) -> list[Problem]:
@@ -18,10 +101,9 @@ def overlooked(path: Path) -> list[Problem]:
     A line that lost its indentation would otherwise take a run, or all settings, with it.
     """
     try:
-        loaded: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError):  # the engine tells both
+        keys = list(read(path))
+    except (OSError, ConfigError):  # the engine has told both, or `main` before it
         return []
-    keys = list(cast("dict[object, object]", loaded)) if isinstance(loaded, dict) else []
     return [
         Problem(
             str(key),
@@ -32,3 +114,19 @@ def overlooked(path: Path) -> list[Problem]:
         for key in keys
         if key not in PULUMIS
     ]
+
+
+def main(stack: str) -> int:
+    """Tells a mistake that the engine would name without file, text or remedy."""
+    try:
+        read(Path(f"Pulumi.{stack}.yaml"))
+    except OSError:
+        return 0  # a new stack has no file, and an unknown one the engine tells
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -11,32 +11,21 @@ from pathlib import Path
 from typing import Any, cast
 
 import yaml
-from yaml.constructor import ConstructorError
 
-from infra.stack_file import overlooked
+from infra import stack_file
 from review import values
+from training.common.config import ConfigError
 
 #: Stands where a secret stands: a preview needs some text, and never the real one.
 PLACEHOLDER = "hf_placeholder"
 TOKEN, TOKEN_ELSEWHERE = "gemma:huggingFaceToken", "gemma:huggingFaceSecret"
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(stack_file.Loader):
     """Keeps numbers, flags and dates as they are written.
 
     The engine reads YAML as 1.2 has it and PyYAML as 1.1 did: `no`, `12:30:00` and dates differ.
-    A key that stands twice stops the engine, where PyYAML would take the second.
     """
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set[str]()
-        for key, _ in node.value:
-            if str(key.value) in seen:
-                raise ConstructorError(
-                    problem=f"the key {key.value} stands here again", problem_mark=key.start_mark
-                )
-            seen.add(str(key.value))
-        return super().construct_mapping(node, deep)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -57,23 +46,19 @@ class NoSettings(Exception):
 
 
 def check_settings(repository: Path, stack: str) -> None:
-    """Raises `NoSettings` with the file, the line and what is wrong there."""
+    """Raises `NoSettings` with the file, the line and what belongs there."""
     path = repository / f"Pulumi.{stack}.yaml"
     try:
-        loaded: Any = yaml.load(path.read_text(), _Loader)
+        stack_file.read(path)
     except FileNotFoundError:
         found = sorted(file.name.split(".")[1] for file in repository.glob("Pulumi.*.yaml"))
         raise NoSettings(
             f"there is no {path.name}: make one, or name a stack that has its settings here "
             f"({', '.join(found)})"
         ) from None
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise NoSettings(f"{path.name}{place}: {error.problem or error.context}") from None
-    if not isinstance(loaded, dict | None):
-        raise NoSettings(f"{path.name}: a mapping that begins with `config:` belongs there")
-    if found := overlooked(path):
+    except ConfigError as error:
+        raise NoSettings(str(error)) from None
+    if found := stack_file.overlooked(path):
         raise NoSettings("\n\n".join(map(str, found)))
 
 

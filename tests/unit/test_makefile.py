@@ -29,6 +29,8 @@ def test_a_command_brings_the_tools_that_it_needs(target: str, stack: str, tools
         (("preview-diff", "STACK=prod"), '-m review "main" --stack prod'),
         (("preview-diff", "BASE=v1", "FULL=1"), '-m review "v1" --stack dev --full'),
         (("preview", "OFFLINE=1", "STACK=prod"), "-m review --stack prod"),
+        (("preview", "STACK=prod"), "-m infra.stack_file prod && "),
+        (("up", "STACK=prod"), "-m infra.stack_file prod && "),
         (("destroy", "STACK=prod"), "pulumi destroy --stack prod"),
         (("recover", "STACK=prod"), "-m infra.recover --stack prod"),
         (("logs", "STACK=prod", "RUN=vision"), "-m workloads.logs --stack prod vision"),

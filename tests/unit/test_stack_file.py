@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from infra.settings import load_settings
-from infra.stack_file import overlooked
+from infra.stack_file import main, overlooked
 from review.program import NoSettings, check_settings
 from tests.unit.program import set_config, stack_config
 from tests.unit.stack_settings import problems
@@ -24,7 +24,7 @@ WHOLE = f"config:\n  gcp:project: my-project\n{RUNS}encryptionsalt: v1:x\n"
     [
         (WHOLE, []),
         (WHOLE.replace(RUNS, RUNS.replace("\n  ", "\n")[2:]), ["gemma:runs"]),
-        (WHOLE.removeprefix("config:\n"), None),  # no YAML: the engine tells
+        (WHOLE.removeprefix("config:\n"), None),  # no YAML: told before the program starts
         ("  gcp:project: my-project\n" + RUNS, ["gcp:project", "gemma:runs"]),
         ("", []),
     ],
@@ -44,6 +44,63 @@ def test_what_stands_beside_config_is_told(
     with pytest.raises(ConfigError) as caught:
         load_settings()
     assert [problem.key for problem in caught.value.problems] == keys
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("  gemma:runs:\n    v:\n      workload: x\n     nodes: 2\n", 5, "two more than"),
+        ("  gemma:runs:\n    v:\n      workload: x\n        nodes: 2\n", 5, "as the keys beside"),
+        ("  gemma:runs:\n\tv: {workload: x}\n", 3, "spaces where this line has a tab"),
+        ("  gcp:project p\n  gcp:region: r\n", 3, "line above lack the colon"),
+        ("  gcp:region: r\n  gcp:project\n", 3, "a colon and a space after the key"),
+        ("  gemma:labels: {team: x\n  gcp:region: r\n", 2, "`}` that closes"),
+        ("  gemma:alerts: {emails: [x\n  gcp:region: r\n", 2, "`]` that closes"),
+        ('  gcp:project: "p\n  gcp:region: r\n', 2, "the quote that closes"),
+        ('  gcp:project: "p" x\n', 2, "nothing after a value's closing quote"),
+        ("  gcp:project: @p\n", 2, "begins with this sign in quotes"),
+        ("  gcp:project: *p\n", 2, "begins with this sign in quotes"),
+        ("  gcp:project: p\n  gcp:project: q\n", 3, "each key once"),
+        ("  gcp:project: p\n---\na: b\n", 3, "one document"),
+    ],
+)
+def test_a_mistake_in_the_yaml_is_told_by_its_line_and_what_belongs_there(
+    tmp_path: Path, text: str, line: int, words: str
+):
+    whole = f"config:\n{text}"
+    (tmp_path / "Pulumi.dev.yaml").write_text(whole)
+    with pytest.raises(NoSettings) as caught:
+        check_settings(tmp_path, "dev")
+    told = str(caught.value)
+    assert f"Pulumi.dev.yaml, line {line}\n    given:   {whole.splitlines()[line - 1]!r}\n" in told
+    assert words in told
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"config:\n  gcp:project:p\n", "below `config:` in Pulumi.dev.yaml `key: value`"),
+        (b"config:\n  a: \xe4\n", "UTF-8"),
+        (b"config:\n  a: \x00\n", "UTF-8"),
+    ],
+)
+def test_a_file_without_settings_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys, content: bytes, words: str
+):
+    (tmp_path / "Pulumi.dev.yaml").write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+    assert main("dev") == 1
+    assert words in capsys.readouterr().err
+    assert main("new") == 0  # which has no file yet
+
+
+def test_a_token_in_a_line_that_is_told_is_hidden(tmp_path: Path):
+    token = "hf_" + "NeverToBeSeen"
+    (tmp_path / "Pulumi.dev.yaml").write_text(f'config:\n  gemma:huggingFaceToken: "{token}\n')
+    with pytest.raises(NoSettings) as caught:
+        check_settings(tmp_path, "dev")
+    assert "line 2" in str(caught.value)
+    assert token not in str(caught.value)
 
 
 def test_a_namespace_that_nobody_reads_is_told_and_its_value_hidden():
