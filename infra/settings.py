@@ -15,12 +15,12 @@ import pulumi
 from pulumi.runtime import config as pulumi_config
 from pydantic import ValidationError
 
+from infra import stack_file
 from infra.environments import ENVIRONMENTS
 from infra.fields import PROJECT, REGION, ZONE
 from infra.problems import NAMESPACE, StackConfigError, key_of, problem, unknown, without
 from infra.rules import RULES, Rule
 from infra.schema import Settings
-from infra.stack_file import overlooked
 from training.common.config import Problem, closest, merge
 
 TOKEN = f"{NAMESPACE}:huggingFaceToken"
@@ -38,9 +38,9 @@ def load_settings(rules: Sequence[Rule] = ()) -> Settings:
     Raises:
         StackConfigError: with the problems of every key and of every rule.
     """
-    # These first and alone: commands that set what is only overlooked would write it twice.
-    if outside := overlooked(Path(f"Pulumi.{pulumi.get_stack()}.yaml")):
-        raise StackConfigError(outside)
+    # These first and alone: commands that set what is there in vain would write it twice.
+    if in_vain := stack_file.problems(Path(f"Pulumi.{pulumi.get_stack()}.yaml")):
+        raise StackConfigError(in_vain)
     values = _stack_config()
     given, problems = _decode(values)
     problems += _token_problems(values)

@@ -1,6 +1,6 @@
-"""Reads a stack's file before the engine does, and tells what the engine overlooks in it.
+"""Reads a stack's file before the engine does, and tells what stands in it in vain.
 
-python -m infra.stack_file STACK    exit 1 where it is no YAML, with the line and what belongs there
+python -m infra.stack_file STACK    exit 1 where something is wrong with it, and what mends that
 """
 
 from __future__ import annotations
@@ -95,31 +95,42 @@ def _told(file: str, text: str, error: yaml.MarkedYAMLError) -> Problem:
     return Problem(f"{file}, line {number + 1}", line, HINTS.get(cause, LEVELS))
 
 
-def overlooked(path: Path) -> list[Problem]:
-    """A problem for each key that stands beside `config:`; none where there is no such file.
+def problems(path: Path) -> list[Problem]:
+    """What a stack's file holds in vain; none where there is no such file.
 
-    A line that lost its indentation would otherwise take a run, or all settings, with it.
+    A key beside `config:`: a line that lost its indentation would otherwise take a run, or all
+    settings, with it. And a key without a value, which the engine takes for an empty text.
     """
     try:
-        keys = list(read(path))
+        found = read(path)
     except (OSError, ConfigError):  # the engine has told both, or `main` before it
         return []
-    return [
+    beside = [
         Problem(
             str(key),
             f"beside `config:` in {path.name}",
             "below `config:`, two spaces further in: what stands beside it is overlooked",
             f"indent `{key}:` and all that belongs to it in {path.name}, below `config:`",
         )
-        for key in keys
+        for key in found
         if key not in PULUMIS
     ]
+    allowed = "a value, or keys below it that stand further in; what is left out has its default"
+    empty = [
+        Problem(key, None, allowed, "pulumi config rm '{key}'")
+        for key, value in cast("dict[str, object]", found.get("config") or {}).items()
+        if value is None
+    ]
+    return beside + empty
 
 
 def main(stack: str) -> int:
-    """Tells a mistake that the engine would name without file, text or remedy."""
+    """Tells what the engine would name without file, text or remedy, or not at all."""
+    path = Path(f"Pulumi.{stack}.yaml")
     try:
-        read(Path(f"Pulumi.{stack}.yaml"))
+        read(path)
+        if found := problems(path):
+            raise ConfigError(found)
     except OSError:
         return 0  # a new stack has no file, and an unknown one the engine tells
     except ConfigError as error:

@@ -58,7 +58,7 @@ def check_settings(repository: Path, stack: str) -> None:
         ) from None
     except ConfigError as error:
         raise NoSettings(str(error)) from None
-    if found := stack_file.overlooked(path):
+    if found := stack_file.problems(path):
         raise NoSettings("\n\n".join(map(str, found)))
 
 

@@ -1,4 +1,4 @@
-"""Lines of a stack's file that Pulumi overlooks, and names that lose what is below them."""
+"""A stack's file that cannot be read, what stands there in vain, names that lose their group."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from infra import stack_file
 from infra.settings import load_settings
-from infra.stack_file import main, overlooked
 from review.program import NoSettings, check_settings
 from tests.unit.program import set_config, stack_config
 from tests.unit.stack_settings import problems
@@ -27,23 +27,37 @@ WHOLE = f"config:\n  gcp:project: my-project\n{RUNS}encryptionsalt: v1:x\n"
         (WHOLE.removeprefix("config:\n"), None),  # no YAML: told before the program starts
         ("  gcp:project: my-project\n" + RUNS, ["gcp:project", "gemma:runs"]),
         ("", []),
+        ("config:\n", []),
+        (WHOLE.replace(RUNS, "  gemma:runs:\n"), ["gemma:runs"]),
+        (WHOLE.replace("my-project", "null"), ["gcp:project"]),
     ],
 )
-def test_what_stands_beside_config_is_told(
+def test_what_stands_in_the_file_in_vain_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, keys: list[str] | None
 ):
     file = tmp_path / "Pulumi.dev.yaml"
     file.write_text(text)
-    assert [problem.key for problem in overlooked(file)] == (keys or [])
+    assert [problem.key for problem in stack_file.problems(file)] == (keys or [])
     if not keys:
         return
-    with pytest.raises(NoSettings, match="below `config:`"):
+    with pytest.raises(NoSettings) as refused:
         check_settings(tmp_path, "dev")
+    assert all(f"{key}\n    given:   " in str(refused.value) for key in keys)
     monkeypatch.chdir(tmp_path)
     set_config(stack_config("dev"))
     with pytest.raises(ConfigError) as caught:
         load_settings()
     assert [problem.key for problem in caught.value.problems] == keys
+
+
+def test_a_key_without_a_value_is_told_with_the_command_that_removes_it(tmp_path: Path):
+    file = tmp_path / "Pulumi.dev.yaml"
+    file.write_text("config:\n  gemma:runs:\n    # all of them as comments\n")
+    (problem,) = stack_file.problems(file)
+    assert str(problem).startswith(
+        "gemma:runs\n    given:   nothing\n    allowed: a value, or keys"
+    )
+    assert str(problem).endswith("fix:     pulumi config rm 'gemma:runs'")
 
 
 @pytest.mark.parametrize(
@@ -89,9 +103,9 @@ def test_a_file_without_settings_is_told(
 ):
     (tmp_path / "Pulumi.dev.yaml").write_bytes(content)
     monkeypatch.chdir(tmp_path)
-    assert main("dev") == 1
+    assert stack_file.main("dev") == 1
     assert words in capsys.readouterr().err
-    assert main("new") == 0  # which has no file yet
+    assert stack_file.main("new") == 0  # which has no file yet
 
 
 def test_a_token_in_a_line_that_is_told_is_hidden(tmp_path: Path):
