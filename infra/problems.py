@@ -46,13 +46,14 @@ def key_of(detail: ErrorDetails) -> str:
 def problem(
     detail: ErrorDetails, model: type[BaseModel], given: Mapping[str, Any] | None = None
 ) -> Problem:
-    """One of pydantic's findings in our words; `given` is what was validated."""
-    path = [str(part) for part in detail["loc"] if part != "[key]"]
+    """One of pydantic's findings in our words; `given` is what the user gave, defaults left out."""
+    path = [part for part in detail["loc"] if part != "[key]"]
     key = key_of(detail)
     flag = "--path " if len(path) > 1 else ""
     value = cast("object", detail["input"])
     if detail["type"] == "extra_forbidden":
-        return unknown(key, value, siblings(path, model))
+        beside = _group_at(given, path)
+        return unknown(key, value, siblings(path, model), beside=beside)
     if detail["type"] == "missing":
         return Problem(key, None, "must be given", f"pulumi config set --path '{key}' VALUE")
     context = detail.get("ctx", {})
@@ -75,16 +76,23 @@ def problem(
     return Problem(key, value, allowed, remove)  # what is left out has its default
 
 
-def _another_name(path: Sequence[str], given: Mapping[str, Any] | None) -> str:
+def _another_name(path: Sequence[str | int], given: Mapping[str, Any] | None) -> str:
     """The command for a name that cannot be: what stands below it moves, and none of it is lost."""
-    group: Any = given or {}
-    for part in path[:-1]:
-        group = group.get(part) or {}
-    name, below = path[-1], group.get(path[-1])
+    group = _group_at(given, path)
+    name = str(path[-1])
+    below = group.get(name)
     fitting = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     if isinstance(below, Mapping) and "." not in name and fitting and fitting not in group:
         return rename(fitting, cast("Mapping[str, Any]", below))
     return "pulumi config rm --path '{key}'"
+
+
+def _group_at(given: Mapping[str, Any] | None, path: Sequence[str | int]) -> Mapping[str, Any]:
+    """What was given around the last part of `path`."""
+    group: Any = given or {}
+    for part in path[:-1]:
+        group = _child(group, part)
+    return cast("Mapping[str, Any]", group) if isinstance(group, Mapping) else {}
 
 
 def _example(detail: ErrorDetails, allowed: str) -> str:
@@ -95,19 +103,38 @@ def _example(detail: ErrorDetails, allowed: str) -> str:
     return "VALUE" if least is None else f"{least:g}"
 
 
-def unknown(full_key: str, value: object, known: Iterable[str], *, hidden: bool = False) -> Problem:
-    """A key that does not exist, with the one that was probably meant; `hidden`: no value."""
+def unknown(
+    full_key: str,
+    value: object,
+    known: Iterable[str],
+    *,
+    beside: Iterable[str] = (),
+    hidden: bool = False,
+) -> Problem:
+    """A key that does not exist, with the one that was probably meant.
+
+    Args:
+        full_key: with its namespace.
+        value: what was given.
+        known: the keys that exist there.
+        beside: the keys that were given there; the right one among them is not written over.
+        hidden: the value is not shown.
+    """
     names = sorted(known)
     meant = closest(full_key.replace(":", ".").rsplit(".", 1)[-1], names)
-    hint = f"did you mean {meant}? " if meant else ""
+    twice = meant is not None and meant in beside
+    hint = f"{meant}, which is given too: remove this one; " if twice else ""
+    if meant and not twice:
+        hint = f"did you mean {meant}? "
     allowed = f"{hint}known here: {', '.join(names)}"
+    move = None if twice else meant
     if hidden:
-        again = f" && pulumi config set --secret --path '{{group}}{meant}'" if meant else ""
+        again = f" && pulumi config set --secret --path '{{group}}{move}'" if move else ""
         return Problem(full_key, "(hidden)", allowed, rename(None, value) + again)
-    return Problem(full_key, value, allowed, rename(meant, value))
+    return Problem(full_key, value, allowed, rename(move, value))
 
 
-def siblings(path: Sequence[str], model: type[BaseModel]) -> list[str]:
+def siblings(path: Sequence[str | int], model: type[BaseModel]) -> list[str]:
     """The keys that the group around the last part of `path` has."""
     group = model
     for part in path[:-1]:
@@ -115,7 +142,7 @@ def siblings(path: Sequence[str], model: type[BaseModel]) -> list[str]:
     return [f.alias or name for name, f in group.model_fields.items() if not f.exclude]
 
 
-def _below(model: type[BaseModel], part: str) -> type[BaseModel]:
+def _below(model: type[BaseModel], part: str | int) -> type[BaseModel]:
     """The group of the field `part`; for a name in a map or a place in a list, the same group."""
     for name, field in model.model_fields.items():
         if (field.alias or name) == part:

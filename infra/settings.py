@@ -7,7 +7,7 @@ one go and nothing is created from half of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ def _validate(given: Mapping[str, Any], **place: Any) -> tuple[Settings | None, 
         except ValidationError as error:
             details = error.errors()
         seen = {found.key for found in problems}  # what was taken out is missing the next time
-        problems += [problem(d, Settings, values) for d in details if key_of(d) not in seen]
+        problems += [problem(d, Settings, given) for d in details if key_of(d) not in seen]
         values = {**without({**values, **dict.fromkeys(place)}, details), **place}
     return None, problems
 
@@ -90,19 +90,22 @@ def _decode(values: Mapping[str, str]) -> tuple[dict[str, Any], list[Problem]]:
     """The namespace's values by key, structured ones as Python objects."""
     given: dict[str, Any] = {}
     problems: list[Problem] = []
+    set_here = _set_here(values)
     for full_key, text in values.items():
         namespace, _, key = full_key.partition(":")
         if full_key == TOKEN:
             continue
         if namespace != NAMESPACE:
             if closest(namespace, [NAMESPACE]):
-                problems.append(_misspelled(full_key, key))
+                problems.append(_misspelled(full_key, key, set_here))
             continue
         if key not in KEYS:
             # A misspelled token must not be repeated in a log.
             hidden = pulumi_config.is_config_secret(full_key) or text.startswith("hf_")
             known = [*KEYS, "huggingFaceToken"]
-            problems.append(unknown(full_key, _structured(text), known, hidden=hidden))
+            problems.append(
+                unknown(full_key, _structured(text), known, beside=set_here, hidden=hidden)
+            )
         elif pulumi_config.is_config_secret(full_key):
             allowed = f"no secret ({TOKEN} alone may be one): Google stores this in the clear"
             problems.append(
@@ -113,11 +116,28 @@ def _decode(values: Mapping[str, str]) -> tuple[dict[str, Any], list[Problem]]:
     return given, problems
 
 
-def _misspelled(full_key: str, key: str) -> Problem:
+def _set_here(values: Mapping[str, str]) -> set[str]:
+    """The keys of the namespace that hold no default: the engine hands over Pulumi.yaml's too."""
+    prefix = f"{NAMESPACE}:"
+    defaults = {
+        prefix + (field.alias or name): str(field.default).lower()
+        for name, field in Settings.model_fields.items()
+    }
+    return {
+        key.removeprefix(prefix)
+        for key, text in values.items()
+        if key.startswith(prefix) and text not in ("{}", defaults.get(key))
+    }
+
+
+def _misspelled(full_key: str, key: str, set_here: Collection[str]) -> Problem:
     """A key of a namespace that nobody reads. Its value may be a token: it is not repeated."""
-    meant = f"{NAMESPACE}:{key}"
+    meant, remove = f"{NAMESPACE}:{key}", f"pulumi config rm '{full_key}'"
+    if key in set_here:
+        allowed = f"{meant}, which is given too: remove {full_key}, which nothing reads"
+        return Problem(full_key, "(hidden)", allowed, remove)
     allowed = f"did you mean {meant}? Nothing reads {full_key}"
-    fix = f"pulumi config rm '{full_key}' && pulumi config set '{meant}' VALUE"
+    fix = f"{remove} && pulumi config set '{meant}' VALUE"
     return Problem(full_key, "(hidden)", allowed, fix)
 
 

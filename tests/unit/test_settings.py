@@ -119,6 +119,63 @@ def test_the_command_mends_the_misspelling_and_loses_nothing(changes, key, comma
     assert f"fix:     {commands}\n" in f"{problems(changes)[key]}\n"
 
 
+@pytest.mark.parametrize(
+    ("changes", "secrets", "key", "right"),
+    [
+        (
+            {"gemma:capcity": "spot", "gemma:capacity": "reserved"},
+            None,
+            "gemma:capcity",
+            "capacity",
+        ),
+        (
+            {"gema:capacity": "spot", "gemma:capacity": "spot"},
+            None,
+            "gema:capacity",
+            "gemma:capacity",
+        ),
+        (
+            {},
+            {"gemma:hugginFaceToken": "hf_x", "gemma:huggingFaceToken": "hf_y"},
+            "gemma:hugginFaceToken",
+            "huggingFaceToken",
+        ),
+        (
+            {"gemma:runs": {"v": {"workload": "gemma3-vision", "node": 2, "nodes": "two"}}},
+            None,
+            "gemma:runs.v.node",
+            "nodes",
+        ),
+        (
+            {
+                "gemma:cluster": {
+                    "controlPlane": "ip",
+                    "authorizedNetworks": [
+                        {"name": "a", "cidr": "10.0.0.0/8", "cdir": "10.0.0.0/9"}
+                    ],
+                }
+            },
+            None,
+            "gemma:cluster.authorizedNetworks[0].cdir",
+            "cidr",
+        ),
+    ],
+)
+def test_a_misspelled_key_beside_the_right_one_is_to_be_removed_and_writes_over_nothing(
+    changes, secrets, key, right
+):
+    problem = problems(changes, secrets)[key]
+    assert problem.allowed.startswith(f"{right}, which is given too: remove ")
+    assert str(problem).count("pulumi config") == 1
+    assert "config rm" in problem.fix
+
+
+def test_a_default_is_no_key_beside_the_misspelled_one():
+    # gemma:environment gives forceDestroy, the user has not
+    fix = problems({"gemma:bucket": {"forceDestory": False}})["gemma:bucket.forceDestory"].fix
+    assert "forceDestroy' false" in f"{fix}".replace("{group}", "gemma:bucket.")
+
+
 def test_a_number_that_is_none_is_told_in_plain_words():
     run = {"workload": "gemma3-vision", "nodes": "two"}
     assert problems({"gemma:runs": {"v": run}})["gemma:runs.v.nodes"].allowed == "a whole number"
