@@ -31,7 +31,7 @@ def _network_problems(settings: Settings) -> list[Problem]:
             Problem(f"gemma:network.{missing}", None, "both secondary ranges, or none of them", fix)
         )
     subnetwork = SUBNETWORK.fullmatch(network.subnetwork or "")
-    if subnetwork and subnetwork["region"] not in (None, settings.region):
+    if settings.region and subnetwork and subnetwork["region"] not in (None, settings.region):
         allowed = f"a subnetwork in the stack's region, {settings.region}"
         key = "gemma:network.subnetwork"
         problems.append(Problem(key, network.subnetwork, allowed, fix))
@@ -83,6 +83,7 @@ def _bucket_problems(settings: Settings) -> list[Problem]:
     """A second bucket, NAME-builds, holds build contexts: the longer name must fit too.
 
     A name with a dot is a domain, whose owner alone may make it; NAME-builds is nobody's domain.
+    The default is made of project and stack: where one of them is refused it is not known yet.
     """
     taken, problems = [settings.bucket_name], list[Problem]()
     for index, source in enumerate(settings.bucket.sources):
@@ -92,8 +93,9 @@ def _bucket_problems(settings: Settings) -> list[Problem]:
             problems.append(Problem(f"gemma:bucket.sources[{index}]", source, allowed, fix))
         taken.append(source)
     name = f"{settings.bucket_name}-builds"
-    if not settings.project or (BUCKET.fullmatch(name) and len(name) <= 63 and "." not in name):
-        return problems  # without a project, whose lack is told, the name is not known yet
+    known = settings.bucket.name or (settings.project and settings.stack)
+    if not known or (BUCKET.fullmatch(name) and len(name) <= 63 and "." not in name):
+        return problems
     allowed = "at most 56 characters and no dot (NAME-builds is made beside it)"
     fix = "pulumi config set --path '{key}' NAME"
     return [*problems, Problem("gemma:bucket.name", settings.bucket_name, allowed, fix)]

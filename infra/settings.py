@@ -45,16 +45,17 @@ def load_settings(rules: Sequence[Rule] = ()) -> Settings:
     given, problems = _decode(values)
     problems += _token_problems(values)
     project, region, stack = values.get("gcp:project"), values.get("gcp:region"), pulumi.get_stack()
-    problems += _place_problems(project, region, stack)
+    wrong = _place_problems(project, region, stack)
+    refused = {found.key for found in wrong}  # and so not known: no rule judges by it
     token = values.get(TOKEN)
     settings, found = _validate(
         given,
-        project=project or "",
-        region=region or "",
-        stack=stack,
+        project="" if "gcp:project" in refused else project,
+        region="" if "gcp:region" in refused else region,
+        stack="" if "stack name" in refused else stack,
         huggingFaceToken=pulumi.Output.secret(token) if token else None,
     )
-    problems += found
+    problems += [*wrong, *found]
     if settings:
         told = {found.key for found in problems}  # and taken out, so a rule may miss it
         for rule in (*RULES, *rules):

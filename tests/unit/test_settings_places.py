@@ -45,6 +45,22 @@ def test_malformed_project_id_is_refused_at_preview(project):
     assert "gcp:project" in problems({"gcp:project": project})
 
 
+def test_a_place_that_is_refused_is_the_one_cause_and_what_follows_from_it_is_not_told():
+    path = "projects/host/regions/us-central1/subnetworks/gke"
+    changes = {"gcp:region": "us-central1-b", "gemma:network": {"name": "n", "subnetwork": path}}
+    assert problems({"gcp:project": "My_Project", **changes}).keys() == {
+        "gcp:project",
+        "gcp:region",
+    }
+    pulumi.runtime.set_mocks(NoResources(), project="gemma", stack="a-stack-with-a-long-name")
+    assert problems({"gcp:project": "a" * 30}).keys() == {"stack name"}
+
+
+def test_a_wrong_project_hides_no_wrong_bucket():
+    changes = {"gcp:project": "My_Project", "gemma:bucket": {"name": "a" * 57}}
+    assert problems(changes).keys() == {"gcp:project", "gemma:bucket.name"}
+
+
 def test_project_never_comes_from_the_shell(monkeypatch):
     monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "somebody-elses-project")
     monkeypatch.setenv("GOOGLE_PROJECT", "somebody-elses-project")
