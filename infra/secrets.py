@@ -151,4 +151,4 @@ def _uses_hub(trainer: dict[str, Any]) -> bool:
     """Whether the model is named by a Hub id rather than by a bucket or a folder."""
     model: Any = trainer.get("model") or {}
     name: object = model.get("model_name_or_path")
-    return not str(name or "hub").startswith(("gs://", "/", "."))
+    return not str(name or "hub").startswith(("gs://", "/", ".", "~"))

@@ -18,8 +18,15 @@ from workloads.trainers import TRAINERS, Trainer
 NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,34}[a-z0-9])?")
 NAME_RULE = "1 to 36 of a-z, 0-9 and -, starting with a letter and not ending with -"
 
-PLACE = re.compile(r"gs://[a-z0-9][a-z0-9._-]+(/.*)?|[./].*|\w[\w.-]*(/[\w.-]+)?")
+FOLDER = r"gs://[a-z0-9][a-z0-9._-]+(/.*)?|[./~].*"
+PLACE = re.compile(rf"{FOLDER}|\w[\w.-]*(/[\w.-]+)?")
 PLACE_RULE = "a Hub id (OWNER/NAME, no address), gs://BUCKET/FOLDER or a folder"
+# What else a model is called cannot be known here: a folder may hold any Gemma.
+GEMMA = re.compile(rf"{FOLDER}|\w[\w.-]*/[\w.-]*(?i:gemma)[\w.-]*")
+GEMMA_RULE = (
+    "a Gemma on the Hub (OWNER/NAME, with gemma in its name), or by any name in gs://BUCKET/FOLDER "
+    "or a folder"
+)
 
 
 def problems(settings: Settings, trainers: Mapping[str, Trainer] = TRAINERS) -> list[Problem]:
@@ -79,16 +86,23 @@ def _run_problems(
         config = trainer.resolve({key: value for key, value in run.trainer.items() if key != "run"})
     except ConfigError as error:
         return [*found, *error.problems]
-    return found + _name_problems(config) + _size_problems(config, run, row)
+    return found + _name_problems(config, trainer.resolve({})) + _size_problems(config, run, row)
 
 
-def _name_problems(config: Mapping[str, Any]) -> list[Problem]:
-    """Models and data sets that are nowhere, whatever the Hub or a bucket would say."""
-    return [
-        Problem(f"trainer.{section}.{key}", config[section][key], PLACE_RULE, _set("{key}", "NAME"))
-        for section, key in (("model", "model_name_or_path"), ("data", "dataset_name"))
-        if not PLACE.fullmatch(str(config[section][key]))
-    ]
+def _name_problems(config: Mapping[str, Any], default: Mapping[str, Any]) -> list[Problem]:
+    """Models and data sets that are nowhere, or no Gemma, whatever the Hub would say."""
+    found: list[Problem] = []
+    for section, key, form, rule in (
+        ("model", "model_name_or_path", GEMMA, GEMMA_RULE),
+        ("data", "dataset_name", PLACE, PLACE_RULE),
+    ):
+        given = str(config[section][key])
+        if not form.fullmatch(given):
+            name = re.sub(r"^https?://huggingface\.co/(datasets/)?", "", given.strip())
+            near = (name, f"google/{name}" if re.search(r"\d[bm]\b", name.lower()) else "")
+            fitting = next(filter(form.fullmatch, near), default[section][key])
+            found.append(Problem(f"trainer.{section}.{key}", given, rule, _set("{key}", fitting)))
+    return found
 
 
 def _size_problems(

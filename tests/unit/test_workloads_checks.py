@@ -92,12 +92,39 @@ def test_a_name_that_is_nowhere_is_refused_before_a_machine_starts(name):
     ]
 
 
-@pytest.mark.parametrize(
-    "name", ["google/gemma-3-4b-it", "gpt2", "gs://my-bucket", "gs://b.c/d e/f", "/mnt/m", "./m"]
-)
-def test_hub_ids_and_folders_are_taken(name):
+FOLDERS = ["gs://my-bucket", "gs://b.c/d e/f", "/mnt/m", "./m", "~/m"]
+
+
+@pytest.mark.parametrize("name", ["OWNER/rows", "squad", *FOLDERS])
+def test_data_sets_of_the_hub_and_folders_are_taken(name):
+    run = {**VISION, "trainer": {"data": {"dataset_name": name}}}
+    assert problems(stack({"v": run})) == []
+
+
+@pytest.mark.parametrize("name", ["google/gemma-3-4b-it", "unsloth/Gemma-3-4B", *FOLDERS])
+def test_a_gemma_of_the_hub_and_any_folder_is_taken(name):
     run = {**VISION, "trainer": {"model": {"model_name_or_path": name}}}
     assert problems(stack({"v": run})) == []
+
+
+@pytest.mark.parametrize(
+    ("run", "name", "fitting"),
+    [
+        (TEXT, "meta-llama/Llama-3.1-8B", "google/gemma-4-31B-it"),  # the trainer's own
+        (VISION, "gemma-team/llama", "google/gemma-3-4b-it"),
+        (VISION, "gpt2", "google/gemma-3-4b-it"),
+        (VISION, "gemma-4", "google/gemma-3-4b-it"),
+        (VISION, "gemma-3-12b-it", "google/gemma-3-12b-it"),
+        (VISION, " google/gemma-3-12b-it", "google/gemma-3-12b-it"),
+        (TEXT, "https://huggingface.co/google/gemma-3-1b-it", "google/gemma-3-1b-it"),
+    ],
+)
+def test_a_model_that_is_no_gemma_by_its_name_is_refused_with_one_that_fits(run, name, fitting):
+    run = {**run, "trainer": {"model": {"model_name_or_path": name}}}
+    (problem,) = problems(stack({"v": run}))
+    assert problem.key == "gemma:runs.v.trainer.model.model_name_or_path"
+    assert "with gemma in its name" in problem.allowed
+    assert problem.fix == f"pulumi config set --path '{{key}}' {fitting}"
 
 
 @pytest.mark.parametrize(("size", "cluster"), [(1_000_000, None), (100_000, "shared")])
