@@ -93,8 +93,9 @@ bench: venv system ## Print speed and memory as ratios
 goldens: venv ## Renew the golden manifests
 	@GEMMA_UPDATE_GOLDENS=1 $(VENV)/bin/pytest -q tests/unit/test_workloads_goldens.py
 
-reference: venv ## Write docs/configuration.md anew from the settings
+reference: venv ## Write docs/configuration.md and docs/accelerators.md anew
 	@$(PY) -m infra.reference
+	@$(PY) -m workloads.reference
 
 ##@ A stack (STACK=dev unless given; STACK=sandbox is the demo's; YES=1 asks nothing)
 preview: venv ## Show what `make up` would change (OFFLINE=1: no cloud account, all as new; FULL=1: all of it)

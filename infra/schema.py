@@ -269,7 +269,9 @@ class Settings(Group):
     )
     accelerator: str = Field(
         default="nvidia-b200",
-        description="A row of workloads/accelerators.py: the GPU of every run, or `cpu`.",
+        description="The GPU of every run, or `cpu`: docs/accelerators.md lists all, with "
+        "machines and memory.",
+        examples=["nvidia-h100-80gb"],
     )
     capacity: Literal["reservation", "spot", "flex-start", "on-demand"] = Field(
         default="reservation", description="Where the machines come from."
