@@ -21,12 +21,12 @@ NAME_RULE = "1 to 36 of a-z, 0-9 and -, starting with a letter and not ending wi
 FOLDER = r"gs://[a-z0-9][a-z0-9._-]+(/.*)?|[./~].*"
 PLACE = re.compile(rf"{FOLDER}|\w[\w.-]*(/[\w.-]+)?")
 PLACE_RULE = "a Hub id (OWNER/NAME, no address), gs://BUCKET/FOLDER or a folder"
-# What else a model is called cannot be known here: a folder may hold any Gemma.
-GEMMA = re.compile(rf"{FOLDER}|\w[\w.-]*/[\w.-]*(?i:gemma)[\w.-]*")
-GEMMA_RULE = (
-    "a Gemma on the Hub (OWNER/NAME, with gemma in its name), or by any name in gs://BUCKET/FOLDER "
-    "or a folder"
+# A model tuned from a Gemma may be called anything but what other families are called.
+OTHERS = r"(?i:llama|mi[sx]tral|qwen|deepseek|falcon|phi|gpt|bert|opt|bloom)"
+MODEL = re.compile(
+    rf"{FOLDER}|\w[\w.-]*/(?:[\w.-]*(?i:gemma)[\w.-]*|(?!(?:[\w.-]*[._-])?{OTHERS})[\w.-]+)"
 )
+MODEL_RULE = "a Gemma: OWNER/NAME on the Hub, gs://BUCKET/FOLDER or a folder"
 
 
 def problems(settings: Settings, trainers: Mapping[str, Trainer] = TRAINERS) -> list[Problem]:
@@ -90,10 +90,10 @@ def _run_problems(
 
 
 def _name_problems(config: Mapping[str, Any], default: Mapping[str, Any]) -> list[Problem]:
-    """Models and data sets that are nowhere, or no Gemma, whatever the Hub would say."""
+    """Models and data sets that are nowhere, or of another family, whatever the Hub would say."""
     found: list[Problem] = []
     for section, key, form, rule in (
-        ("model", "model_name_or_path", GEMMA, GEMMA_RULE),
+        ("model", "model_name_or_path", MODEL, MODEL_RULE),
         ("data", "dataset_name", PLACE, PLACE_RULE),
     ):
         given = str(config[section][key])

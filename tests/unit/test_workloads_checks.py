@@ -101,8 +101,10 @@ def test_data_sets_of_the_hub_and_folders_are_taken(name):
     assert problems(stack({"v": run})) == []
 
 
-@pytest.mark.parametrize("name", ["google/gemma-3-4b-it", "unsloth/Gemma-3-4B", *FOLDERS])
-def test_a_gemma_of_the_hub_and_any_folder_is_taken(name):
+@pytest.mark.parametrize(
+    "name", ["google/gemma-3-4b-it", "a/Llama-like-Gemma-3-4B", "team/sql-adopted-31b", *FOLDERS]
+)
+def test_what_may_be_a_gemma_is_taken(name):
     run = {**VISION, "trainer": {"model": {"model_name_or_path": name}}}
     assert problems(stack({"v": run})) == []
 
@@ -111,7 +113,7 @@ def test_a_gemma_of_the_hub_and_any_folder_is_taken(name):
     ("run", "name", "fitting"),
     [
         (TEXT, "meta-llama/Llama-3.1-8B", "google/gemma-4-31B-it"),  # the trainer's own
-        (VISION, "gemma-team/llama", "google/gemma-3-4b-it"),
+        (VISION, "gemma-team/my-Llama-7b", "google/gemma-3-4b-it"),
         (VISION, "gpt2", "google/gemma-3-4b-it"),
         (VISION, "gemma-4", "google/gemma-3-4b-it"),
         (VISION, "gemma-3-12b-it", "google/gemma-3-12b-it"),
@@ -119,11 +121,11 @@ def test_a_gemma_of_the_hub_and_any_folder_is_taken(name):
         (TEXT, "https://huggingface.co/google/gemma-3-1b-it", "google/gemma-3-1b-it"),
     ],
 )
-def test_a_model_that_is_no_gemma_by_its_name_is_refused_with_one_that_fits(run, name, fitting):
+def test_a_model_of_another_family_or_no_owner_is_refused_with_one_that_fits(run, name, fitting):
     run = {**run, "trainer": {"model": {"model_name_or_path": name}}}
     (problem,) = problems(stack({"v": run}))
     assert problem.key == "gemma:runs.v.trainer.model.model_name_or_path"
-    assert "with gemma in its name" in problem.allowed
+    assert problem.allowed.startswith("a Gemma: OWNER/NAME")
     assert problem.fix == f"pulumi config set --path '{{key}}' {fitting}"
 
 
