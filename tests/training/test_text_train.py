@@ -75,7 +75,9 @@ def test_a_run_that_is_stopped_and_killed_ends_as_if_it_never_had_been(
 
 
 def test_a_single_process_keeps_its_steps_when_it_is_stopped(launch: Launch):
-    stopped = launch("single", 1, disturb=("step 1/", signal.SIGTERM), sft={"max_steps": 200})
+    # Whenever the signal comes, no other checkpoint is due.
+    steps = {"max_steps": 200, "save_steps": 1000}
+    stopped = launch("single", 1, disturb=("step 1/", signal.SIGTERM), sft=steps)
     assert stopped.code == 143, stopped.said[-4000:]
     assert "checkpoint complete" in stopped.said
     (kept,) = (stopped.folder / "checkpoints").iterdir()

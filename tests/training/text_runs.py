@@ -3,6 +3,7 @@
 FSDP on CPUs comes from the sandbox's sitecustomize; the trainer's code is the product's own.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -118,7 +119,8 @@ def follow(
                 time.sleep(random.random() / 2)  # a checkpoint takes about that long
                 launcher = psutil.Process(first.pid)
                 for one in [launcher, *launcher.children(recursive=True)]:
-                    one.kill()
+                    with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+                        one.kill()
             else:
                 first.send_signal(disturb[1])
             disturb = None

@@ -10,7 +10,9 @@ from tests.engine.workloads.simulation import Simulation, wait_until
 class RayDashboard:
     """Ray's job API in place of the head that a simulation does not run; a context manager."""
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: Simulation, cluster: str) -> None:
+        """`cluster` is the RayCluster's name."""
+        self._head = {"ray.io/cluster": cluster, "ray.io/node-type": "head"}
         self._sandbox = simulation.sandbox
         self._simulation = simulation
         self._state = simulation.sandbox.folder.root / "ray-job-status"
@@ -20,9 +22,7 @@ class RayDashboard:
         head = wait_until(
             "Ray's head",
             lambda: [
-                pod
-                for pod in self._simulation.pods(**{"ray.io/node-type": "head"})
-                if pod["status"].get("podIP")
+                pod for pod in self._simulation.pods(**self._head) if pod["status"].get("podIP")
             ],
         )[0]
         address = ["ip", "address", "add", f"{head['status']['podIP']}/32", "dev", "lo"]
@@ -38,7 +38,9 @@ class RayDashboard:
 
     def serve(self, status: str) -> None:
         """What the API says from now on."""
-        self._state.write_text(status)
+        fresh = self._state.with_suffix(".new")
+        fresh.write_text(status)
+        fresh.replace(self._state)  # the server may be reading
 
 
 DASHBOARD = """

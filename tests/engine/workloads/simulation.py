@@ -133,7 +133,7 @@ class Simulation:
         names = [f"{prefix}-{number}" for number in range(count)]
         self.apply(*(node(name, machine, accelerator, labels or {}) for name in names))
         self.kubectl(
-            "wait", "--for=condition=Ready", *(f"node/{n}" for n in names), "--timeout=60s"
+            "wait", "--for=condition=Ready", *(f"node/{n}" for n in names), "--timeout=180s"
         )
         return names
 

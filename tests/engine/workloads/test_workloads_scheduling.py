@@ -132,11 +132,20 @@ def test_a_queued_run_holds_nothing_until_it_is_admitted(cluster):
 
 def end_ray_job(cluster, run, status):
     """Ray says that the run's job has come to `status`; its submitter ends as its CLI does."""
-    with RayDashboard(cluster) as dashboard:
+    # Asked before anything ends: a failed job's retry gets a cluster of another name.
+    before = wait_until(
+        "the run's cluster",
+        lambda: cluster.get("rayjob", run.object_name).get("status", {}).get("rayClusterName"),
+    )
+    with RayDashboard(cluster, before) as dashboard:
         dashboard.serve("RUNNING")
         (submitter,) = wait_until(
             "the submitter",
-            lambda: cluster.pods(**{"batch.kubernetes.io/job-name": run.object_name}),
+            lambda: [
+                pod
+                for pod in cluster.pods(**{"batch.kubernetes.io/job-name": run.object_name})
+                if pod["status"]["phase"] != "Succeeded"  # that of the try before may linger
+            ],
         )
         assert gpus(submitter) == 0
         assert len(placed(cluster, run)) == 2
@@ -147,10 +156,12 @@ def end_ray_job(cluster, run, status):
         cluster.patch_status(
             submitter, {"phase": "Succeeded", "containerStatuses": [{**over, **image}]}
         )
-        before = cluster.get("rayjob", run.object_name)["status"]["rayClusterName"]
         wait_until(
             "that cluster's end",
-            lambda: before not in cluster.kubectl("get", "rayclusters", "-n", "gemma"),
+            lambda: (
+                before not in cluster.kubectl("get", "rayclusters", "-n", "gemma")
+                and not cluster.pods(**{"ray.io/cluster": before})
+            ),
         )
 
 
