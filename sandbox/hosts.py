@@ -107,7 +107,8 @@ class HostsFile:
         descriptor = os.open(self._path, os.O_WRONLY)
         try:
             data = text.encode()
-            os.pwrite(descriptor, data, 0)
+            # Who reads between the two steps finds empty lines, not the end of an older table.
+            os.pwrite(descriptor, data.ljust(os.fstat(descriptor).st_size, b"\n"), 0)
             os.ftruncate(descriptor, len(data))
         finally:
             os.close(descriptor)

@@ -8,6 +8,7 @@ import platform
 import threading
 import time
 import traceback
+from collections.abc import Callable
 
 from sandbox import podstatus
 from sandbox.api import Api, ApiError, Json
@@ -76,9 +77,13 @@ class Node:
         meta = pod["metadata"]
         path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/status"
         body: Json = {"metadata": {"uid": meta["uid"]}, "status": status}
+        return self._insist(lambda: self.client.patch(path, body))
+
+    def _insist(self, ask: Callable[[], Json | None]) -> Json | None:
+        """The API server's answer, however long it is away; None when the pod is gone."""
         while not self._stop.is_set():
             try:
-                return self.client.patch(path, body)
+                return ask()
             except ApiError as error:
                 if error.status in (404, 409, 422):
                     return None
@@ -91,12 +96,9 @@ class Node:
     def delete(self, pod: Json) -> None:
         """The last step of a deletion: nothing of the pod runs any more."""
         meta = pod["metadata"]
+        path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
         body: Json = {"gracePeriodSeconds": 0, "preconditions": {"uid": meta["uid"]}}
-        try:
-            self.client.delete(f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}", body)
-        except ApiError as error:
-            if error.status != 409:
-                raise
+        self._insist(lambda: self.client.delete(path, body))
 
     def record(self, pod: Json, kind: str, reason: str, message: str) -> None:
         """An event of type `kind` (Normal, Warning), for `kubectl describe`."""
@@ -144,9 +146,7 @@ class Node:
             worker = self._workers[uid] = PodWorker(self, pod)
             worker.update(pod)
             worker.start()
-        elif self._workers[uid].alive:
-            self._workers[uid].update(pod)
-        elif "deletionTimestamp" in pod["metadata"]:
+        elif not self._workers[uid].update(pod) and "deletionTimestamp" in pod["metadata"]:
             self.delete(pod)
 
     def _forget(self, uid: str) -> None:
@@ -194,6 +194,12 @@ class Node:
         except ApiError as error:
             if error.status != 409:
                 raise
+        self._renew()
+        self._report_ready()
+        # The API server taints a new node until the controller manager has seen it ready.
+        self.client.patch(f"/api/v1/nodes/{NAME}", {"spec": {"taints": None}})
+
+    def _report_ready(self) -> None:
         pressures = ("MemoryPressure", "DiskPressure", "PIDPressure")
         conditions: list[Json] = [_condition(kind, "False") for kind in pressures]
         status: Json = {
@@ -206,15 +212,17 @@ class Node:
             "conditions": [*conditions, _condition("Ready", "True")],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": LOG_PORT}},
         }
-        self._renew()
         self.client.patch(f"/api/v1/nodes/{NAME}/status", {"status": status})
-        # The API server taints a new node until the controller manager has seen it ready.
-        self.client.patch(f"/api/v1/nodes/{NAME}", {"spec": {"taints": None}})
 
     def _beat(self, stop: threading.Event) -> None:
         while not stop.wait(LEASE_SECONDS / 4):
             try:
                 self._renew()
+                # A machine that slept, or had no time for us, was called dead meanwhile.
+                node = self.client.get(f"/api/v1/nodes/{NAME}")
+                conditions: list[Json] = node["status"].get("conditions") or []
+                if not any(c["type"] == "Ready" and c["status"] == "True" for c in conditions):
+                    self._report_ready()
             except (ApiError, OSError):
                 traceback.print_exc()
 

@@ -51,6 +51,8 @@ class PodWorker:
         if self.spec.get("activeDeadlineSeconds"):
             self._deadline = time.monotonic() + float(self.spec["activeDeadlineSeconds"])
         self._thread = threading.Thread(target=self._run, daemon=True)
+        self._gate = threading.Lock()
+        self._closed = False
 
     def start(self) -> None:
         """Begin."""
@@ -61,9 +63,12 @@ class PodWorker:
         """Whether the worker still looks after its pod."""
         return self._thread.is_alive()
 
-    def update(self, pod: Json) -> None:
-        """The API server's object changed."""
-        self._events.put(("changed", pod))
+    def update(self, pod: Json) -> bool:
+        """The API server's object changed; False once nobody looks after the pod any more."""
+        with self._gate:
+            if not self._closed:
+                self._events.put(("changed", pod))
+            return not self._closed
 
     def removed(self) -> None:
         """The object is gone: stop at once."""
@@ -94,6 +99,10 @@ class PodWorker:
             traceback.print_exc()
         finally:
             self._space.close()
+        with self._gate:  # whatever came meanwhile, a deletion above all, is not lost
+            self._closed = True
+            while not self._events.empty():
+                self._handle(self._events.get())
         if self._deletion():
             self._node.delete(self.pod)
 

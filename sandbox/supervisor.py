@@ -111,7 +111,8 @@ def _control(stop: threading.Event) -> None:
 
 def _send(**message: Any) -> None:
     try:
-        print(json.dumps(message), flush=True)
+        # In one piece: a line of another thread must not come between it and its end.
+        print(f"{json.dumps(message)}\n", end="", flush=True)
     except OSError:
         os._exit(1)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -93,6 +94,6 @@ class Store:
 def write_atomically(path: Path, text: str) -> None:
     """Replaces a file in one step: after a SIGKILL it holds the old text or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     temporary.write_text(text)
     temporary.replace(path)
