@@ -23,17 +23,20 @@ CONFIG_ERROR_FILE = "/tmp/config-error"
 
 # First one process asks for all that the ranks will need: what the Hub or the bucket refuses is
 # told once. torchrun turns every exit code of a worker into 1, so the trainer leaves a file where
-# it means 78. SIGTERM reaches the shell alone: it passes it on and waits for the checkpoint.
+# it means 78. SIGTERM reaches the shell alone, and once: it passes it on, also to a child that it
+# is just about to start, and waits for the checkpoint.
 LAUNCH = f"""\
 run() {{
   "$@" &
   child=$!
+  [ -z "$stop" ] || kill -TERM "$child"
   wait "$child"; code=$?
   while kill -0 "$child" 2>/dev/null; do wait "$child"; code=$?; done
   [ ! -e "$GEMMA_CONFIG_ERROR_FILE" ] || code={EXIT_CODE}
   [ "$code" = 0 ] || exit "$code"
 }}
-trap 'kill -TERM "$child" 2>/dev/null' TERM INT
+stop=
+trap 'stop=1; kill -TERM "$child" 2>/dev/null' TERM INT
 run python -m "$0" --config {CONFIG_FILE} --check
 run "$@"
 """

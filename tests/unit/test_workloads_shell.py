@@ -21,6 +21,8 @@ from workloads.pods import PodArgs
 from workloads.run import Run
 from workloads.trainers import CONFIG_FILE
 
+WAIT = 120  # seconds, for what takes one on an idle machine
+
 
 def launch(tmp_path: Path, script: str, check: str = "exit 0") -> subprocess.Popen[bytes]:
     """The container's shell around `script`; `check` stands for the trainer with --check."""
@@ -50,7 +52,7 @@ def test_a_single_process_gets_sigterm_and_no_launcher(nodes, workers, program):
 
 
 def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + WAIT
     while not path.exists():
         assert time.monotonic() < deadline, f"{path} did not appear"
         time.sleep(0.02)
@@ -58,16 +60,16 @@ def wait_for(path: Path) -> None:
 
 @pytest.mark.parametrize("code", [0, 1, 143])
 def test_exit_code_of_the_trainer_is_the_containers(tmp_path, code):
-    assert launch(tmp_path, f"exit {code}").wait(30) == code
+    assert launch(tmp_path, f"exit {code}").wait(WAIT) == code
 
 
 def test_a_config_error_is_told_apart_although_torchrun_hides_its_code(tmp_path):
-    assert launch(tmp_path, "touch error; exit 1").wait(30) == 78
+    assert launch(tmp_path, "touch error; exit 1").wait(WAIT) == 78
 
 
 @pytest.mark.parametrize("code", [1, 78])
 def test_no_rank_starts_where_the_check_fails(tmp_path, code):
-    assert launch(tmp_path, "touch started", check=f"exit {code}").wait(30) == code
+    assert launch(tmp_path, "touch started", check=f"exit {code}").wait(WAIT) == code
     assert not (tmp_path / "started").exists()
     asked = (tmp_path / "check-arguments").read_text().split()
     assert asked == ["-m", "a.trainer", "--config", CONFIG_FILE, "--check"]
@@ -77,8 +79,14 @@ def test_sigterm_during_the_check_ends_the_container(tmp_path):
     process = launch(tmp_path, "touch started", check="touch up; while :; do sleep 0.05; done")
     wait_for(tmp_path / "up")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 143
+    assert process.wait(WAIT) == 143
     assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.parametrize("check", ["kill -TERM $PPID; exec sleep 60", "kill -TERM $PPID"])
+def test_sigterm_is_not_lost_where_the_shell_does_not_know_its_child_yet(tmp_path, check):
+    """The moment the check starts; when it has ended, and the trainer is not there yet."""
+    assert launch(tmp_path, "exec sleep 60", check=check).wait(50) == 143
 
 
 def test_sigterm_reaches_the_trainer_and_its_checkpoint_is_waited_for(tmp_path):
@@ -88,7 +96,7 @@ def test_sigterm_reaches_the_trainer_and_its_checkpoint_is_waited_for(tmp_path):
     process = launch(tmp_path, script)
     wait_for(tmp_path / "up")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 143
+    assert process.wait(WAIT) == 143
     assert (tmp_path / "checkpoint").exists()
 
 
@@ -117,7 +125,7 @@ def evictions(tmp_path, monkeypatch):
 
 
 def test_pre_stop_does_not_hold_up_an_idle_worker(tmp_path):
-    assert pre_stop(tmp_path).wait(30) == 0
+    assert pre_stop(tmp_path).wait(WAIT) == 0
     assert not (tmp_path / "stop-requested").exists()
     assert not (tmp_path / "drained").exists()
 
@@ -135,14 +143,14 @@ def test_pre_stop_asks_the_ranks_to_stop_and_waits_for_the_last(tmp_path, evicti
         process.wait(1.5)  # it looks once a second
     assert not (tmp_path / "drained").exists()
     second.end()
-    assert process.wait(30) == 0
+    assert process.wait(WAIT) == 0
     assert "DRAIN_NODE_REASON_PREEMPTION" in (tmp_path / "drained").read_text()
 
 
 def test_pre_stop_drains_the_node_where_no_checkpoint_comes_in_time(tmp_path, evictions):
     (rank, _), _ = evictions
     rank.begin()
-    assert pre_stop(tmp_path, seconds=1).wait(30) == 0
+    assert pre_stop(tmp_path, seconds=1).wait(WAIT) == 0
     assert rank.asked()
     assert (tmp_path / "drained").exists()
 
@@ -153,7 +161,7 @@ def test_a_rank_that_was_killed_holds_no_machine(tmp_path, evictions):
     process.kill()
     process.wait()
     assert killed.training.exists()
-    assert pre_stop(tmp_path).wait(30) == 0
+    assert pre_stop(tmp_path).wait(WAIT) == 0
 
 
 def test_config_of_a_run_on_a_shared_cluster_survives_all_shells(tmp_path):
