@@ -1,7 +1,10 @@
 """Rules of the execution harness, each with an answer known beforehand."""
 
+import time
+
 import pytest
 
+from training.gemma4_text import sqlite
 from training.gemma4_text.sql import (
     dialect,
     extract,
@@ -208,6 +211,19 @@ def test_one_call_of_a_function_does_not_run_for_hours():
 def test_after_an_overrun_the_next_query_runs():
     execute(SCHEMA, ENDLESS, Limits(seconds=0.05))
     assert execute(SCHEMA, "SELECT 1", LIMITS).rows == ((1,),)
+
+
+def test_a_machine_that_has_no_time_for_a_query_makes_no_answer_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    real = sqlite.statements
+
+    def held_up(script: str) -> list[str]:
+        time.sleep(0.2)
+        return real(script)
+
+    monkeypatch.setattr(sqlite, "statements", held_up)
+    assert execute(SCHEMA, "SELECT COUNT(*) FROM t", Limits(seconds=0.1)).rows == ((3,),)
 
 
 @pytest.mark.parametrize(
