@@ -1,5 +1,7 @@
 """One optimizer step is the same, however its rows are packed, padded and accumulated."""
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ import torch
 
 from training.gemma4_text import data, model
 from training.gemma4_text.config import DataConfig, ModelConfig, resolve
-from training.gemma4_text.trainer import TextTrainer
+from training.gemma4_text.trainer import TERMINATED, Stop, TextTrainer
 from training.samples import text_model, text_to_sql
 
 ROWS, LENGTH = 12, 1024
@@ -92,3 +94,19 @@ def test_a_step_depends_on_neither_packing_nor_accumulation(
             counted["trained_tokens"],
         )
         assert (logged["padding"] > 0) == (batch == 4)  # a row alone needs none, nor a packed one
+
+
+def test_a_stop_that_comes_after_the_last_step_is_obeyed(monkeypatch: pytest.MonkeyPatch):
+    """Nobody would look at it any more, and the pod would be killed in its evaluation."""
+    left: list[int] = []
+    monkeypatch.setattr(os, "_exit", left.append)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        stop = Stop()
+        stop.training = True
+        signal.raise_signal(signal.SIGTERM)
+        assert left == []
+        stop.over()
+        assert left == [TERMINATED]
+    finally:
+        signal.signal(signal.SIGTERM, before)

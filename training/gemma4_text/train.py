@@ -217,10 +217,10 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story from top to bottom
         except metrics.DivergedError as error:  # as the next try would, on the same rows
             return refuse(error)
         checkpoints.wait()
-        stop.training = False
     if runner.stopped:
         say(first, f"stopped at step {trainer.state.global_step}, checkpoint complete")
         return TERMINATED
+    stop.over()
 
     # --- save
     trainer.save_model(str(local / "adapter"))

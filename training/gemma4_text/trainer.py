@@ -156,8 +156,17 @@ class Stop:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
         if not self.training:
-            os.write(2, b"SIGTERM: nothing to save\n")
-            os._exit(TERMINATED)
+            self._leave()
+
+    def over(self) -> None:
+        """Training is over; what was asked for too late for its last step is done now."""
+        self.training = False
+        if self.asked:
+            self._leave()
+
+    def _leave(self) -> None:
+        os.write(2, b"SIGTERM: nothing to save\n")
+        os._exit(TERMINATED)
 
 
 class RunCallback(TrainerCallback):
