@@ -12,8 +12,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
 from tools.on_path import parse_version
 
@@ -115,33 +116,35 @@ def run(
 
     Its whole process group is killed when this is left by an exception (Ctrl-C among them).
     """
-    child = subprocess.Popen(
-        command,
-        cwd=cwd,
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
-    stdout, stderr = child.stdout, child.stderr
-    assert stdout is not None
-    assert stderr is not None
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     out: list[str] = []
 
-    def read_errors() -> None:
+    def read_errors(stderr: IO[str]) -> None:
         for line in stderr:
             lines.put(line.rstrip("\n"))
         lines.put(None)
 
-    readers = [
-        threading.Thread(target=read_errors, daemon=True),
-        threading.Thread(target=lambda: out.append(stdout.read()), daemon=True),
-    ]
+    child: subprocess.Popen[str] | None = None
     try:
+        with _signals_later():
+            child = subprocess.Popen(
+                command,
+                cwd=cwd,
+                env=env,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                stdin=subprocess.DEVNULL,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+        stdout, stderr = child.stdout, child.stderr
+        assert stdout is not None
+        assert stderr is not None
+        readers = [
+            threading.Thread(target=read_errors, args=(stderr,), daemon=True),
+            threading.Thread(target=lambda: out.append(stdout.read()), daemon=True),
+        ]
         for reader in readers:
             reader.start()
         while True:
@@ -156,10 +159,30 @@ def run(
         readers[1].join()
         return child.wait(), "".join(out)
     except BaseException:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
+        if child is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
         raise
+
+
+@contextlib.contextmanager
+def _signals_later() -> Iterator[None]:
+    """Ctrl-C and `kill` inside the block count at its end: in Popen they would lose the child."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's
+        return
+    came: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {n: signal.signal(n, lambda number, _: came.append(number)) for n in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:  # one that Python did not set
+                signal.signal(number, handler)
+    for number in came:
+        signal.raise_signal(number)
 
 
 def module_folder(go: Path, module: str, go_module: str, tmp: Path) -> Path:
