@@ -78,9 +78,9 @@ def _lock(place: Folder, screen: Screen) -> int:
 
 def _deploy(sandbox: Sandbox, screen: Screen, settings: Path) -> None:
     screen.say("pulumi up: the same program as in the cloud, on the stack `sandbox`")
+    sandbox.run(["pulumi", "stack", "select", "--create", STACK])
     # Left behind only by a kill: pulumi that ends by itself, well or badly, leaves a true state.
     sandbox.folder.deploying.touch()
-    sandbox.run(["pulumi", "stack", "select", "--create", STACK])
     up = ["pulumi", "up", "--yes", "--skip-preview", "--non-interactive", "--stack", STACK]
     process = sandbox.popen(
         [*up, "--suppress-outputs", "--config-file", str(settings)],
