@@ -1,7 +1,9 @@
 """Fixtures of several files: the text trainer's runs, the vision trainer, a stand-in of the Hub."""
 
 import json
+import os
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,12 @@ from tests.training.asking import ROWS as DATA
 from tests.training.hub import Hub, Repository
 from tests.training.text_runs import LENGTH, ROWS, STEPS, Launch, Run, follow, start
 from training.common.config import merge
+
+# Nothing that an earlier run, or one beside this, has left in the user's caches counts. The
+# libraries look when they are imported, and the processes that tests start do too.
+CACHES = tempfile.TemporaryDirectory(prefix="gemma-tests-")
+os.environ["HF_HOME"] = f"{CACHES.name}/huggingface"
+os.environ["GEMMA_SCRATCH"] = f"{CACHES.name}/scratch"
 
 
 @pytest.fixture(scope="session")
