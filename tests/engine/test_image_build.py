@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -28,6 +27,7 @@ from sandbox.cloud.gcp.store import Record, Store
 from sandbox.cloud.registry import Registry
 from sandbox.folder import Folder
 from sandbox.processes import Supervisor
+from tests.ports import free_port
 
 REQUEST = BuildRequest(
     project="proj-images",
@@ -100,11 +100,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, di
     folder = Folder(tmp_path_factory.mktemp("apis"))
     folder.prepare()
     supervisor = Supervisor(folder, print)
-    with (
-        socket.create_server(("127.0.0.1", 0)) as one,
-        socket.create_server(("127.0.0.1", 0)) as two,
-    ):
-        ports = cloud.Ports(one.getsockname()[1], two.getsockname()[1])
+    ports = cloud.Ports(free_port(), free_port())
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(tools.bin_dir()), prepend=os.pathsep)
         environment = cloud.start(folder.root, "127.0.0.1", supervisor, ports)

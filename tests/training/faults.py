@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -21,6 +20,7 @@ from urllib.parse import quote
 import pytest
 
 import tools
+from tests.ports import free_port
 
 BINARY = shutil.which("fake-gcs-server", path=str(tools.bin_dir())) or shutil.which(
     "fake-gcs-server"
@@ -57,9 +57,7 @@ class FaultyBucket:
             self.before, self.after = before, after
 
     def __enter__(self) -> FaultyBucket:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.server_port = probe.getsockname()[1]
+        self.server_port = free_port()
         self._proxy = ThreadingHTTPServer(("127.0.0.1", 0), type("_", (_Proxy,), {"bucket": self}))
         self._proxy.daemon_threads = True
         self.address = f"http://127.0.0.1:{self._proxy.server_port}"
@@ -102,7 +100,7 @@ class FaultyBucket:
             f'{{"name": "{name}"}}'.encode(),
             {"Content-Type": "application/json"},
         )
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while True:
             try:
                 urllib.request.urlopen(request).close()

@@ -8,7 +8,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from typing import IO, Any
 import psutil
 import yaml
 
+from tests.ports import free_port
 from training.common.config import merge
 from training.gemma4_text.config import accelerate_config
 
@@ -71,14 +71,11 @@ def start(
     (place / "run.yaml").write_text(yaml.safe_dump(merge({"run": run}, config)))
     launcher = accelerate_config(nodes, processes // nodes, "cpu")
     (place / "accelerate.yaml").write_text(yaml.safe_dump(launcher))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
     command = [sys.executable]
     if processes > 1:  # as the Job does
         command += ["-m", "accelerate.commands.launch"]
         command += ["--config_file", str(place / "accelerate.yaml")]
-        command += ["--main_process_ip", "127.0.0.1", "--main_process_port", port]
+        command += ["--main_process_ip", "127.0.0.1", "--main_process_port", str(free_port())]
         command += ["--machine_rank", "{node}"]
     command += ["-m", "training.gemma4_text.train", "--config", str(place / "run.yaml")]
     environment = {

@@ -65,7 +65,7 @@ def complete(output, step):
 
 
 def wait_for(what, holds):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not holds():
         assert time.monotonic() < deadline, what
         time.sleep(0.05)
