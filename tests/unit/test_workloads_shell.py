@@ -195,7 +195,10 @@ def shared_run() -> Run:
 
 
 def program(path: Path, code: str) -> None:
-    path.write_text(f"#!{sys.executable}\n{code}\n")
+    script = path.with_suffix(".code")
+    script.write_text(code)
+    # Not in its first line: that takes no path with a space.
+    path.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, str(script)])} "$@"\n')
     path.chmod(0o755)
 
 
