@@ -5,6 +5,7 @@ https://cloud.google.com/kubernetes-engine/docs/concepts/maintenance-windows-and
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
@@ -72,7 +73,7 @@ def _exclusion_problems(exclusions: tuple[Exclusion, ...]) -> list[Problem]:
     for index, name in enumerate(names):
         if name in names[:index]:
             allowed = "a name that no other exclusion has"
-            fix = f"{SET}{index + 1}-NAME"
+            fix = f"{SET}{shlex.quote(f'{name}-{index + 1}')}"
             found.append(Problem(f"{KEY}.exclusions[{index}].name", name, allowed, fix))
     complete = [index for index, e in enumerate(exclusions) if e.scope == "NO_UPGRADES"]
     for index in complete[MOST_WITHOUT_UPGRADES:]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast, get_args
+from typing import Any, Literal, cast, get_args, get_origin
 
 import pulumi
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from infra.environments import ENVIRONMENTS
 from training.common.config import ConfigError, Problem, closest, rename, under
 
 NAMESPACE = "gemma"
@@ -28,6 +31,9 @@ PHRASES = {
     "string_type": "text",
     "tuple_type": "a list",
 }
+
+#: Types of error of what holds other keys.
+GROUPS = ("dict_type", "model_type", "tuple_type")
 
 
 class StackConfigError(ConfigError, pulumi.RunError):
@@ -54,8 +60,12 @@ def problem(
     if detail["type"] == "extra_forbidden":
         beside = _group_at(given, path)
         return unknown(key, value, siblings(path, model), beside=beside)
+    field = _field(path, model)
     if detail["type"] == "missing":
-        return Problem(key, None, "must be given", f"pulumi config set --path '{key}' VALUE")
+        choices = _choices(field)
+        allowed = " or ".join(map(repr, choices)) or "must be given"
+        example = choices[0] if choices else "VALUE"
+        return Problem(key, None, allowed, f"pulumi config set --path '{key}' {example}")
     context = detail.get("ctx", {})
     allowed = str(
         context["error"] if "error" in context else context.get("expected", detail["msg"])
@@ -64,14 +74,12 @@ def problem(
     if detail["loc"][-1] == "[key]":
         return Problem(key, path[-1], allowed, _another_name(path, given))
     remove = f"pulumi config rm {flag}'{key}'"
-    if detail["type"] == "tuple_type" and value is not None:
-        return Problem(
-            key, value, allowed, f"{remove} && pulumi config set --path '{key}[0]' VALUE"
-        )
-    if detail["type"] == "literal_error" or (
-        value is not None and detail["type"] not in ("dict_type", "model_type")
-    ):
-        example = _example(detail, allowed)
+    if detail["type"] in GROUPS:
+        if isinstance(value, str) and field and _holds_texts(field):
+            again = f"pulumi config set --path '{key}[0]' {shlex.quote(value)}"
+            return Problem(key, value, allowed, f"{remove} && {again}")
+    elif value is not None or (field and field.is_required()):
+        example = _example(detail, _choices(field), _usual(path, field, given or {}))
         return Problem(key, value, allowed, f"pulumi config set {flag}'{key}' {example}")
     return Problem(key, value, allowed, remove)  # what is left out has its default
 
@@ -95,12 +103,36 @@ def _group_at(given: Mapping[str, Any] | None, path: Sequence[str | int]) -> Map
     return cast("Mapping[str, Any]", group) if isinstance(group, Mapping) else {}
 
 
-def _example(detail: ErrorDetails, allowed: str) -> str:
-    if detail["type"] == "literal_error":
-        choices = allowed.split("'")[1::2]
-        return closest(str(detail["input"]), choices) or choices[0]
+def _example(detail: ErrorDetails, choices: Sequence[str], usual: object) -> str:
+    """A value that is allowed, as a shell takes it: the likeliest one that is known."""
+    if near := closest(str(detail["input"]), choices):
+        return near
     least = detail.get("ctx", {}).get("ge")  # never the most: it may be thousands of machines
-    return "VALUE" if least is None else f"{least:g}"
+    if least is not None:
+        return f"{least:g}"
+    if usual is None:
+        return choices[0] if choices else "VALUE"
+    return shlex.quote(str(usual).lower() if isinstance(usual, bool) else str(usual))
+
+
+def _choices(field: FieldInfo | None) -> tuple[str, ...]:
+    return get_args(field.annotation) if field and get_origin(field.annotation) is Literal else ()
+
+
+def _holds_texts(field: FieldInfo) -> bool:
+    return get_origin(field.annotation) is tuple and _group_in(field.annotation) is None
+
+
+def _usual(
+    path: Sequence[str | int], field: FieldInfo | None, given: Mapping[str, Any]
+) -> object | None:
+    """The default of a plain value, its environment's where that picks it."""
+    found: Any = ENVIRONMENTS.get(str(given.get("environment", "dev")), {})
+    for part in path:
+        found = _child(found, part)
+    if found is None and field is not None:
+        found = field.default
+    return found if isinstance(found, bool | int | float | str) else None
 
 
 def unknown(
@@ -140,6 +172,21 @@ def siblings(path: Sequence[str | int], model: type[BaseModel]) -> list[str]:
     for part in path[:-1]:
         group = _below(group, part)
     return [f.alias or name for name, f in group.model_fields.items() if not f.exclude]
+
+
+def _field(path: Sequence[str | int], model: type[BaseModel]) -> FieldInfo | None:
+    """The field at `path`; None for a name in a map or a place in a list."""
+    group: type[BaseModel] | None = model
+    field: FieldInfo | None = None
+    for part in path:
+        if field is not None:
+            group = _group_in(field.annotation)
+        if field is not None and get_origin(field.annotation) in (dict, tuple):
+            field = None
+        else:
+            fields = group.model_fields.items() if group else ()
+            field = next((f for name, f in fields if (f.alias or name) == part), None)
+    return field
 
 
 def _below(model: type[BaseModel], part: str | int) -> type[BaseModel]:

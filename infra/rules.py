@@ -97,7 +97,8 @@ def _bucket_problems(settings: Settings) -> list[Problem]:
     if not known or (BUCKET.fullmatch(name) and len(name) <= 63 and "." not in name):
         return problems
     allowed = "at most 56 characters and no dot (NAME-builds is made beside it)"
-    fix = "pulumi config set --path '{key}' NAME"
+    fitting = settings.bucket_name.replace(".", "-")[:56].rstrip("-_")
+    fix = f"pulumi config set --path '{{key}}' {fitting}"
     return [*problems, Problem("gemma:bucket.name", settings.bucket_name, allowed, fix)]
 
 

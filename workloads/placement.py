@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from training.common.config import Problem
+from training.common.config import Problem, closest
 from workloads.accelerators import (
     ACCELERATORS,
     BOOT_DISK_GIB,
@@ -167,12 +167,15 @@ def problems(settings: PlacementSettings) -> list[Problem]:
     found: list[Problem] = []
     row = ACCELERATORS.get(settings.accelerator)
     if row is None:
+        part = settings.accelerator.lower().removeprefix("nvidia-")
+        holding = min((name for name in ACCELERATORS if part in name), key=len, default=None)
+        near = holding or closest(settings.accelerator, ACCELERATORS) or next(iter(ACCELERATORS))
         found.append(
             Problem(
                 "gemma:accelerator",
                 settings.accelerator,
                 f"one of {', '.join(ACCELERATORS)}",
-                "pulumi config set gemma:accelerator nvidia-b200",
+                f"pulumi config set gemma:accelerator {near}",
             )
         )
     allowed = row.capacities if row else CAPACITIES

@@ -39,7 +39,7 @@ def test_what_the_api_server_would_refuse_of_a_run(key, value):
 
 def test_the_command_that_mends_asks_for_no_thousands_of_machines():
     problem = problems(of_run(nodes=10**9))["gemma:runs.v.nodes"]
-    assert problem.fix == "pulumi config set --path 'gemma:runs.v.nodes' VALUE"
+    assert problem.fix == "pulumi config set --path 'gemma:runs.v.nodes' 1"
 
 
 def test_a_bucket_named_like_a_domain_is_refused():
@@ -177,7 +177,42 @@ def test_a_token_in_the_wrong_place_is_refused_and_not_repeated(changes):
         (
             {"gemma:alerts": {"emails": "a@example.com"}},
             "pulumi config rm --path 'gemma:alerts.emails' && "
-            "pulumi config set --path 'gemma:alerts.emails[0]' VALUE",
+            "pulumi config set --path 'gemma:alerts.emails[0]' a@example.com",
+        ),
+        # where a value is known that is allowed, it stands in the command: the likeliest, or the
+        # default, the environment's where that picks it
+        ({"gemma:capacity": "ondemand"}, "pulumi config set 'gemma:capacity' on-demand"),
+        ({"gemma:dashboard": "nope"}, "pulumi config set 'gemma:dashboard' true"),
+        (
+            {"gemma:environment": "prod", "gemma:cluster": {"deletionProtection": "x"}},
+            "pulumi config set --path 'gemma:cluster.deletionProtection' true",
+        ),
+        (
+            {"gemma:environment": "prod", "gemma:bucket": {"checkpointDays": 10**6}},
+            "pulumi config set --path 'gemma:bucket.checkpointDays' 90",
+        ),
+        (
+            {"gemma:cluster": {"maintenance": {"recurrence": "weekly"}}},
+            "pulumi config set --path 'gemma:cluster.maintenance.recurrence' "
+            "'FREQ=WEEKLY;BYDAY=SA,SU'",
+        ),
+        (
+            {"gemma:runs": {"environment": {}}},
+            "pulumi config set --path 'gemma:runs.environment.workload' gemma3-vision",
+        ),
+        (
+            {"gcp:project": "example.com:my-project"},
+            "pulumi config set --path 'gemma:bucket.name' example-com-my-project-gemma-dev",
+        ),
+        # the default of another key of this name is none of a label's
+        (
+            {"gemma:labels": {"environment": "Not Fit"}},
+            "pulumi config set --path 'gemma:labels.environment' VALUE",
+        ),
+        # nothing has its default, which need not be the first that is allowed
+        (
+            {"gemma:cluster": {"releaseChannel": None}},
+            "pulumi config rm --path 'gemma:cluster.releaseChannel'",
         ),
         # a renamed group keeps what is in it, in words that a shell and the engine take
         (

@@ -155,6 +155,21 @@ def test_unknown_accelerator_lists_the_known_ones():
     assert all(name in problem.allowed for name in ACCELERATORS)
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("nvidia-h100", "nvidia-h100-80gb"),
+        ("H200", "nvidia-h200-141gb"),
+        ("nvidia-tesla-a100", "nvidia-a100-80gb"),
+        ("l4", "nvidia-l4"),
+        ("tpu-v6e", "nvidia-b200"),
+    ],
+)
+def test_the_command_names_the_accelerator_that_was_probably_meant(given, meant):
+    (problem,) = placement.problems(stack(accelerator=given, reservation="r"))
+    assert problem.fix == f"pulumi config set gemma:accelerator {meant}"
+
+
 def test_local_ssd_is_asked_for_only_where_the_boot_disk_is_too_small():
     row = ACCELERATORS["nvidia-l4"]
     small = place(row, "on-demand", None, 8, 60)
