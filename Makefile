@@ -118,7 +118,7 @@ recover: venv ## Mend a stack whose deployment was killed, so that `make up` goe
 	@$(PYTHON) -m tools $(TOOLS)
 	@$(RUN_IN) $(PY) -m infra.recover --stack $(STACK)
 
-status: venv ## Show each run: phase, node, and in words why it waits
+status: venv ## Show each run: phase, node, in words why it waits, and where its results are
 	@$(LOOK_IN) $(PY) -m workloads.status --stack $(STACK)
 
 logs: venv ## Follow a run's logs: make logs RUN=vision

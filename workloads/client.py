@@ -44,11 +44,13 @@ class Snapshot:
         jobs: the runs' Jobs and RayJobs (not the Jobs that KubeRay makes to submit).
         pods: pods of runs.
         events: events of the namespace, oldest first.
+        configs: the runs' ConfigMaps, each named as its job.
     """
 
     jobs: list[Body] = field(default_factory=list[Body])
     pods: list[Body] = field(default_factory=list[Body])
     events: list[Body] = field(default_factory=list[Body])
+    configs: list[Body] = field(default_factory=list[Body])
 
 
 STAMP = re.compile(r"(\d{4}-\d\d-\d\dT[\d:.]+Z) ")
@@ -99,6 +101,7 @@ class Cluster:
                 jobs=[*self._ray_jobs(), *({**job, "kind": "Job"} for job in jobs)],
                 pods=self._list(self._core.list_namespaced_pod, label_selector=LABEL),
                 events=sorted(events, key=_time),
+                configs=self._list(self._core.list_namespaced_config_map, label_selector=LABEL),
             )
         except HTTPError as error:
             raise UnreachableError(f"The cluster does not answer: {error}") from error

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import yaml
+
 from workloads import reasons
 from workloads.client import Body, Snapshot, part, parts
 
@@ -36,6 +38,7 @@ class RunStatus:
         why: what it waits for or why it failed; empty when there is nothing to say.
         progress: the trainer's last line of progress.
         gives_up: when its deadline is, counted from its last start, or None.
+        folder: where its results are, gs://BUCKET/FOLDER; empty where its ConfigMap is gone.
     """
 
     name: str
@@ -48,6 +51,7 @@ class RunStatus:
     why: str = ""
     progress: str = ""
     gives_up: datetime | None = None
+    folder: str = ""
 
     @property
     def ended(self) -> bool:
@@ -114,7 +118,17 @@ def _status(job: Body, snapshot: Snapshot, tail: Tail) -> RunStatus:
         why=why,
         progress=lines[-1] if lines else "",
         gives_up=_deadline(job),
+        folder=_folder(job, snapshot),
     )
+
+
+def _folder(job: Body, snapshot: Snapshot) -> str:
+    """The folder that the run's own configuration names."""
+    for config in snapshot.configs:
+        if config["metadata"]["name"] == job["metadata"]["name"]:
+            loaded: Body = yaml.safe_load(part(config, "data").get("run.yaml") or "") or {}
+            return str(part(loaded, "run").get("output_dir", ""))
+    return ""
 
 
 def _deadline(job: Body) -> datetime | None:

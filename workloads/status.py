@@ -18,7 +18,7 @@ HEADINGS = ("RUN", "ID", "KIND", "PHASE", "AGE", "MACHINES")
 
 
 def table(runs: Sequence[RunStatus], now: datetime) -> str:
-    """The runs as text: a line each, below it the reason and the progress."""
+    """The runs as text: a line each, below it progress, reason, deadline and results."""
     if not runs:
         return "No runs. Add one to gemma:runs and `pulumi up`."
     rows = [_cells(run, now) for run in runs]
@@ -35,6 +35,8 @@ def table(runs: Sequence[RunStatus], now: datetime) -> str:
         if run.gives_up and not run.ended:
             left = (run.gives_up - now).total_seconds()
             lines.append(f"    deadline in {duration(max(left, 0))}")
+        if run.folder:
+            lines.append(f"    results: {run.folder}")
     return "\n".join(lines)
 
 

@@ -12,6 +12,8 @@ LABELS = {"gemma.run/name": "sql", "gemma.run/id": "a123456789"}
 
 CREATED = "2026-11-30T12:00:00Z"
 
+FOLDER = "gs://my-project-gemma-dev/runs/gemma4-text/a123456789"
+
 
 SELECTOR = {
     "cloud.google.com/gke-accelerator": "nvidia-b200",
@@ -33,6 +35,14 @@ def job(**status: Any) -> dict[str, Any]:
         "spec": {"activeDeadlineSeconds": 7200},
         "status": status,
     }  # fmt: skip
+
+
+def config_map() -> dict[str, Any]:
+    text = f"model: {{}}\nrun:\n  output_dir: {FOLDER}\n"
+    return {
+        "metadata": {"name": "sql-a123456789", "labels": LABELS},
+        "data": {"run.yaml": text},
+    }
 
 
 def ray_job(**status: Any) -> dict[str, Any]:
@@ -79,6 +89,6 @@ def event(reason: str, message: str, uid: str = "p0") -> dict[str, Any]:
 
 
 def only(*pods: dict[str, Any], events: Any = (), of: Any = None, log: str = ""):
-    snapshot = Snapshot(jobs=[of or job()], pods=list(pods), events=list(events))
+    snapshot = Snapshot([of or job()], list(pods), list(events), [config_map()])
     (found,) = overview(snapshot, lambda name, container: log)
     return found

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from tests.unit.objects import LABELS, PENDING, RUNNING, job, only, pod, ray_job
+from tests.unit.objects import FOLDER, LABELS, PENDING, RUNNING, config_map, job, only, pod, ray_job
+from workloads import status
+from workloads.client import Snapshot
+from workloads.overview import overview
 from workloads.status import duration, table
 
 
@@ -90,6 +94,37 @@ def test_table():
     assert "deadline in 1h30m" in text
     assert "step 1/2  loss 1.0" in text
     assert "No runs" in table([], now)
+
+
+@pytest.mark.parametrize("ended", [{}, {"conditions": [{"type": "Complete", "status": "True"}]}])
+def test_where_the_results_are_stands_below_the_run(ended: dict[str, Any]):
+    run = only(of=job(**ended))
+    assert run.folder == FOLDER
+    lines = table([run], datetime(2026, 11, 30, 12, 30, tzinfo=UTC)).splitlines()
+    assert f"    results: {FOLDER}" in lines
+    assert max(map(len, lines)) <= 120
+
+
+def test_a_run_whose_config_map_is_gone_is_shown_without_its_folder():
+    (run,) = overview(Snapshot([job()]))
+    assert run.folder == ""
+    assert "results" not in table([run], datetime(2026, 11, 30, 12, 30, tzinfo=UTC))
+
+
+def test_programs_are_told_the_folder_too(monkeypatch: pytest.MonkeyPatch, capsys: Any):
+    class Cluster:
+        def __init__(self, *_: object) -> None: ...
+
+        def snapshot(self) -> Snapshot:
+            return Snapshot([job()], configs=[config_map()])
+
+        def tail(self, pod: str, container: str) -> str:
+            return ""
+
+    monkeypatch.setattr(status, "Cluster", Cluster)
+    assert status.main(["--json"]) == 0
+    (told,) = json.loads(capsys.readouterr().out)
+    assert told["folder"] == FOLDER
 
 
 def test_the_deadline_of_a_retried_ray_run_counts_from_its_last_start():
