@@ -16,6 +16,8 @@ PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
 OTHERS = {
     "pulumi: command not found",
     "current node timed out during startup",
+    "PULUMI_ACCESS_TOKEN must be set for login",
+    "no stack named 'dev' found",
     "passphrase must be set",
     "incorrect passphrase",
     "could not find default credentials",
