@@ -46,9 +46,10 @@ def follow(cluster: Cluster, wanted: str, *, to_the_end: bool = True) -> int:
             print(cluster.tail(*source, lines=10_000), end="")
             return 0
         if source is not None and (source[0] not in seen or _running(source[0], snapshot)):
-            for line in cluster.follow(*source, seen.setdefault(source[0], Position())):
-                print(line, flush=True)
+            _print(cluster, source, seen)
             snapshot = _again(cluster)
+            if not _running(source[0], snapshot):
+                _print(cluster, source, seen)  # what it wrote last, had the stream been cut off
             run = find(overview(snapshot), wanted) or run
         if run.ended:
             (final,) = [r for r in overview(snapshot, cluster.tail) if r.object == run.object]
@@ -62,6 +63,12 @@ def follow(cluster: Cluster, wanted: str, *, to_the_end: bool = True) -> int:
             return 0
         time.sleep(INTERVAL)
         snapshot = _again(cluster)
+
+
+def _print(cluster: Cluster, source: tuple[str, str], seen: dict[str, Position]) -> None:
+    """The container's log from where we are in it, until its end or that of the stream."""
+    for line in cluster.follow(*source, seen.setdefault(source[0], Position())):
+        print(line, flush=True)
 
 
 def _again(cluster: Cluster) -> Snapshot:

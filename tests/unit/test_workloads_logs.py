@@ -60,6 +60,19 @@ def test_logs_follow_a_run_through_a_restart(monkeypatch, capsys):
     assert said.splitlines()[-1] == "sql (a123456789): Succeeded"
 
 
+def test_a_log_is_shown_to_its_end_though_the_stream_was_cut_off(monkeypatch, capsys):
+    monkeypatch.setattr(logs, "INTERVAL", 0)
+    complete = job(conditions=[{"type": "Complete", "status": "True"}])
+    cluster: Any = Cluster(
+        Snapshot([job()], [pod("p1", state=RUNNING)]),
+        Snapshot([complete], [pod("p1", phase="Succeeded", state={"terminated": {"exitCode": 0}})]),
+    )
+    written = [["first"], ["last"]]
+    cluster.follow = lambda *_: written.pop(0) if written else []
+    assert logs.follow(cluster, "sql") == 0
+    assert capsys.readouterr().out.splitlines() == ["first", "last"]
+
+
 def test_a_named_stack_is_asked_whatever_the_environment_says(tmp_path, monkeypatch):
     program = tmp_path / "pulumi"
     program.write_text('#!/bin/sh\necho "asked: $*" >&2; exit 1\n')
