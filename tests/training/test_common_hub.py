@@ -43,7 +43,7 @@ REFUSALS = {
     "a token that the Hub does not know": (
         {"name": GEMMA, "token": "hf_revoked"},
         ("wrong, expired or revoked", "https://huggingface.co/settings/tokens"),
-        "pulumi config set --secret gemma:huggingFaceToken TOKEN",
+        "gcloud secrets versions add SECRET --data-file=-",
     ),
     "no such revision": (
         {"name": GEMMA, "token": "hf_reader", "revision": "v9"},

@@ -21,7 +21,12 @@ KEYS = {
 TOKENS = "https://huggingface.co/settings/tokens"
 # A run that ended stays ended when only the Secret or the account changed: its id is the same.
 AGAIN = "pulumi config set --path 'gemma:runs.{run}.attempt' 2 && pulumi up"
-NEW_TOKEN = f"pulumi config set --secret gemma:huggingFaceToken TOKEN && {AGAIN}"
+# A pod does not know which of the two settings its token came from.
+NEW_TOKEN = (
+    f"pulumi config set --secret gemma:huggingFaceToken TOKEN && {AGAIN}; where "
+    "gemma:huggingFaceSecret names a secret, begin with: "
+    "gcloud secrets versions add SECRET --data-file=-"
+)
 ANOTHER = "pulumi config set --path '{key}' VALUE && pulumi up"
 
 
