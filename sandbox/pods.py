@@ -299,7 +299,9 @@ class PodWorker:
         elif self._ending and not self._running and report["phase"] in ("Pending", "Running"):
             report["phase"] = "Failed"
         told = podstatus.without_times(report)
-        if told == self._published or self._ending == "removed":
+        # Of a node that was called dead for a while, all pods were written down as not ready.
+        same = podstatus.readiness(self.pod.get("status") or {}) == podstatus.readiness(report)
+        if (told == self._published and same) or self._ending == "removed":
             return
         self._published = told
         changed = self._node.report(self.pod, report)

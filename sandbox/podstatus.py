@@ -138,6 +138,12 @@ def _conditions(old: list[Json], wanted: dict[str, tuple[bool, str]]) -> list[Js
     return result
 
 
+def readiness(status: Json) -> list[str]:
+    """Of the pod as a whole and of its containers: True, False, or nothing where none is told."""
+    conditions = cast("list[Json]", status.get("conditions") or [])
+    return sorted(c["status"] for c in conditions if c["type"] in ("Ready", "ContainersReady"))
+
+
 def without_times(report: Json) -> Json:
     """A status without the times that are made up when it is computed: for comparisons."""
     conditions = [{**c, "lastTransitionTime": None} for c in report["conditions"]]

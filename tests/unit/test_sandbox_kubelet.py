@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from sandbox import node as module
+from sandbox import podstatus
 from sandbox.api import Api
 from sandbox.folder import Folder
 from sandbox.node import Node
@@ -34,6 +35,7 @@ class Server:
     def __init__(self) -> None:
         self.deleted: list[str] = []
         self.told: dict[str, Any] = {}
+        self.patches = 0
         self.away = 0  # how many deletions it will not answer
         self.ready = "Unknown"
 
@@ -45,7 +47,8 @@ class Server:
         if path.endswith("/nodes/sandbox/status"):
             (ready,) = [c for c in body["status"]["conditions"] if c["type"] == "Ready"]
             self.ready = ready["status"]
-        return {**ENDED, "metadata": {**ENDED["metadata"], "resourceVersion": "2"}}
+        self.patches += 1
+        return {**ENDED, **body, "metadata": {**ENDED["metadata"], "resourceVersion": "2"}}
 
     def delete(self, path: str, body: dict[str, Any]) -> None:
         if self.away:
@@ -98,3 +101,21 @@ def test_a_node_that_was_called_dead_says_that_it_lives(
     threading.Thread(target=node._beat, args=(stop,), daemon=True).start()
     assert heard.wait(60)
     stop.set()
+
+
+def test_a_pod_that_was_called_not_ready_with_its_node_says_that_it_is(node: Node, server: Server):
+    worker = PodWorker(node, {**ENDED, "status": {}})
+    (main,) = worker._mains
+    main.state, main.ready, main.number = {"running": {"startedAt": "then"}}, True, 0
+    for _ in range(2):
+        worker._publish()
+    assert server.patches == 1
+    written = copy.deepcopy(worker.pod)
+    for condition in written["status"]["conditions"]:
+        if condition["type"] == "Ready":
+            condition["status"] = "False"
+    worker._handle(("changed", written))
+    for _ in range(2):
+        worker._publish()
+    assert server.patches == 2
+    assert podstatus.readiness(worker.pod["status"]) == ["True", "True"]
