@@ -23,6 +23,8 @@ def bucket() -> Iterator[str]:
 
 
 def test_a_bucket_gives_what_a_folder_gives(bucket: str, tmp_path: Path):
+    import fsspec
+
     folder = Folder(f"{bucket}/runs/text/1")
     assert folder.list() == {}
     folder.write("a/b.txt", "one")
@@ -39,6 +41,10 @@ def test_a_bucket_gives_what_a_folder_gives(bucket: str, tmp_path: Path):
     assert folder.list() == {"a/b.txt": 3}
     with pytest.raises(FileNotFoundError):
         folder.read("nothing")
+    # What another pod writes is seen at once.
+    fsspec.filesystem("gs", consistency="md5").pipe_file(f"{bucket}/runs/text/1/a/new", b"!")
+    assert folder.list() == {"a/b.txt": 3, "a/new": 1}
+    assert folder.exists("a/new")
 
 
 def test_checkpoints_are_kept_restored_and_dated(bucket: str, tmp_path: Path):
@@ -83,7 +89,10 @@ def test_a_model_comes_from_a_bucket_without_its_weights_when_they_are_not_neede
             check(absent, "main", "model")
 
 
-def test_a_pod_that_outlives_a_run_reads_what_the_bucket_holds_now(bucket: str):
+def test_a_pod_that_outlives_a_run_reads_what_the_bucket_holds_now(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("GEMMA_SCRATCH", str(tmp_path))
     folder = Folder(f"{bucket}/data/rows")
     folder.write("a.jsonl", "one")
     folder.write("b.jsonl", "two")

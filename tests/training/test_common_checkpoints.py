@@ -1,6 +1,8 @@
 """What a run's checkpoints hold, keep and wait for; crashes: test_common_crashes.py."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +72,10 @@ def test_a_second_crash_while_resuming_changes_nothing(tmp_path: Path):
 def test_an_object_that_changed_is_not_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     checkpoints = Checkpoints(Folder(tmp_path / "run"), keep=3)
     for step in (10, 20):
-        checkpoints.upload(local(tmp_path, step), step)
+        place = local(tmp_path, step)
+        if step == 20:
+            (place / "a_shard.bin").write_bytes(b"of more processes")
+        checkpoints.upload(place, step)
     broken = tmp_path / "run" / "checkpoints" / "step-000020" / "adapter.bin"
     broken.write_bytes(b"x" * broken.stat().st_size)  # the same size, other bytes
     found = checkpoints.restore(tmp_path / "back")
@@ -78,6 +83,21 @@ def test_an_object_that_changed_is_not_loaded(tmp_path: Path, capsys: pytest.Cap
     assert found.step == 10
     assert (tmp_path / "back" / "adapter.bin").read_bytes().endswith(b"10")
     assert "differs from its manifest" in capsys.readouterr().err
+    assert not (tmp_path / "back" / "a_shard.bin").exists()  # nothing of the other is left
+
+
+def test_an_object_that_is_shorter_or_gone_makes_no_checkpoint(tmp_path: Path):
+    checkpoints = Checkpoints(Folder(tmp_path / "run"), keep=3)
+    for step in (10, 20, 30):
+        checkpoints.upload(local(tmp_path, step), step)
+    place = tmp_path / "run" / "checkpoints"
+    (place / "step-000030" / "rng_0.pth").unlink()
+    (place / "step-000020" / "adapter.bin").write_bytes(b"a")
+    newest = checkpoints.newest()
+    assert newest is not None
+    assert newest.step == 10
+    Checkpoints(Folder(tmp_path / "run"), keep=1).prune()  # nor does it count as one that is kept
+    assert checkpoints.newest() == newest
 
 
 def test_the_newest_few_are_kept(tmp_path: Path):
@@ -88,6 +108,10 @@ def test_the_newest_few_are_kept(tmp_path: Path):
         checkpoints.upload(local(tmp_path, step), step)
     kept = {path.split("/")[0] for path in checkpoints.folder.list()}
     assert kept == {"step-000020", "step-000030"}
+    # What another node uploads of the next one meanwhile is not touched.
+    torn.write("step-000050/part-0-1.json", "{}")
+    checkpoints.upload(local(tmp_path, 40), 40)
+    assert torn.exists("step-000050/part-0-1.json")
 
 
 def test_every_nodes_part_is_waited_for(tmp_path: Path):
@@ -95,6 +119,8 @@ def test_every_nodes_part_is_waited_for(tmp_path: Path):
     first = Checkpoints(folder, keep=2, node=0, nodes=2, patience=0.1)
     second = Checkpoints(folder, keep=2, node=1, nodes=2)
     place = local(tmp_path, 10)
+    # A start before this one left its part: its files are not those that the next part names.
+    Checkpoints(folder, keep=2, node=1, nodes=2, attempt="before").upload(place, 10)
     with pytest.raises(TimeoutError, match="node 1"):
         first.upload(place, 10)
     assert first.newest() is None
@@ -138,3 +164,20 @@ def test_a_failed_upload_is_not_forgotten(tmp_path: Path):
     with pytest.raises(RuntimeError, match="could not be uploaded"):
         checkpoints.wait()
     checkpoints.wait()
+    checkpoints.start(local(tmp_path, 20), 20)
+    with pytest.raises(RuntimeError, match="could not be uploaded"):
+        checkpoints.start(local(tmp_path, 30), 30)  # the next save waits for the last, and tells
+
+
+def test_a_process_that_dies_of_an_error_still_ends_its_upload(tmp_path: Path):
+    run = tmp_path / "run"
+    code = (
+        "import time; from training.common.checkpoints import Checkpoints, Folder; "
+        f"found = Checkpoints(Folder({str(run)!r}), keep=1); "
+        f"found.start({str(local(tmp_path, 10))!r}, 10, lambda: time.sleep(0.5)); "
+        "raise SystemExit(1)"
+    )
+    repository = Path(__file__).parents[2]
+    ended = subprocess.run([sys.executable, "-c", code], cwd=repository, check=False)
+    assert ended.returncode == 1
+    assert Checkpoints(Folder(run), keep=1).newest() is not None

@@ -173,7 +173,19 @@ def test_a_503_at_any_call_costs_a_pause(
         checkpoints(bucket).upload(local(tmp_path, 10), 10)
         checkpoints(bucket).upload(local(tmp_path, 20), 20)
         assert whole(bucket, tmp_path / f"{way}-{call}") == 20
+        assert {name.split("/")[0] for name in checkpoints(bucket).folder.list()} == {"step-000020"}
     assert len(pauses) == calls
+
+
+def test_a_checkpoint_is_none_from_the_first_call_of_its_deletion(bucket: Bucket, tmp_path: Path):
+    found = checkpoints(bucket)
+    found.upload(local(tmp_path, 10), 10)
+    bucket.fail(1, "before")
+    with pytest.raises(Crash):
+        found.folder.delete("step-000010")
+    left = found.folder.list()
+    assert left
+    assert "step-000010/manifest.json" not in left
 
 
 def test_a_full_disk_stops_the_save_and_leaves_what_there_was(

@@ -56,7 +56,27 @@ def test_a_write_that_dies_leaves_the_old_object(tmp_path: Path, monkeypatch: py
     with pytest.raises(OSError, match="space"):
         folder.write("x", "new")
     assert folder.read("x") == b"old"
-    assert folder.list() == {"x": 3}
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+    with pytest.raises(OSError, match="space"):
+        folder.download("x", tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+    (tmp_path / ".writing-1-2-x").touch()  # of a process that was killed
+    assert folder.list("") == {"copy.partial": 1, "x": 3}
+
+
+def test_an_object_is_known_here_only_once_it_is_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("GEMMA_SCRATCH", str(tmp_path / "scratch"))
+    folder, uri = Folder(tmp_path / "bucket"), f"file://{tmp_path}/bucket"
+    folder.write("rows.jsonl", "one")
+    assert (fetch(uri, "main", "dataset") / "rows.jsonl").read_text() == "one"
+    folder.write("rows.jsonl", "three")
+    with monkeypatch.context() as lost:
+        lost.setattr(Folder, "download", lambda *_: pytest.fail("killed"))
+        with pytest.raises(BaseException, match="killed"):
+            fetch(uri, "main", "dataset")
+    assert (fetch(uri, "main", "dataset") / "rows.jsonl").read_text() == "three"
 
 
 def test_threads_that_write_one_object_leave_one_of_their_texts(tmp_path: Path):
