@@ -2,6 +2,7 @@
 
 import json
 import math
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from training.common.metrics import (
     MetricsCallback,
     Mirror,
     duration,
+    last,
     read_metrics,
     resume_metrics,
 )
@@ -57,6 +59,35 @@ def test_an_exploding_loss_stops_the_run_on_every_rank(tmp_path: Path):
     log(callback, 2, first=False, loss=2.4)  # 4.8 times: not yet
     with pytest.raises(DivergedError, match=r"5\.100"):
         log(callback, 3, first=False, loss=5.1)
+    # Much of very little is no explosion, nor is little of much.
+    for lowest, later in ((0.01, 0.5), (3.0, 6.0)):
+        calm = MetricsCallback(tmp_path, explode=10)
+        log(calm, 1, loss=lowest)
+        log(calm, 2, loss=later)
+
+
+def test_speed_is_that_of_training_alone_since_the_last_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    now = [100.0]
+    monkeypatch.setattr(
+        "training.common.metrics.time", SimpleNamespace(monotonic=lambda: now[0], time=lambda: 0.0)
+    )
+    callback = MetricsCallback(tmp_path)
+    now[0] = 200.0
+    resumed: Any = SimpleNamespace(global_step=4)
+    callback.on_train_begin(None, resumed, None)  # pyright: ignore[reportArgumentType]
+    now[0] = 210.0
+    log(callback, 6, loss=1.0, tokens=1000)  # two steps of 5 s
+    assert "eta 20s" in capsys.readouterr().err
+    now[0] = 240.0
+    log(callback, 6, eval_loss=1.0, eval_runtime=30.0)
+    now[0] = 244.0
+    log(callback, 7, loss=0.5, tokens=1000)
+    lines = [line for line in read_metrics(tmp_path) if "loss" in line]
+    assert [line["seconds_per_step"] for line in lines] == [5, 4]
+    assert [line["tokens_per_second"] for line in lines] == [100, 250]
+    assert last(tmp_path, "loss") == 0.5
 
 
 def test_a_resumed_run_keeps_the_lines_up_to_its_checkpoint(tmp_path: Path):
@@ -74,9 +105,29 @@ def test_the_mirror_has_all_lines_at_the_end(tmp_path: Path):
     with Mirror(path, folder, "metrics.jsonl", seconds=60):
         path.write_text("one\ntwo\n")
     assert folder.read("metrics.jsonl") == b"one\ntwo\n"
+    with Mirror(path, folder, "metrics.jsonl", seconds=60) as mirror:
+        mirror.copy()
+        path.write_text("one\ntwo\nthree\n")
+    assert folder.read("metrics.jsonl") == b"one\ntwo\nthree\n"
     with Mirror(path, folder, "other", active=False):
         pass
     assert not folder.exists("other")
+
+
+def test_the_mirror_goes_on_after_a_copy_that_failed(tmp_path: Path):
+    class Bucket(Folder):
+        failed, copied = threading.Event(), threading.Event()
+
+        def write(self, path: str, content: bytes | str) -> None:
+            if not self.failed.is_set():
+                self.failed.set()
+                raise OSError("the bucket is gone")
+            self.copied.set()
+
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("one\n")
+    with Mirror(path, Bucket(tmp_path / "run"), "metrics.jsonl", seconds=0.01):
+        assert Bucket.copied.wait(10)
 
 
 def test_durations_read_well():
@@ -141,6 +192,8 @@ def test_a_run_is_done_when_its_record_says_so(tmp_path: Path):
     folder = Folder(tmp_path)
     assert record.finished(folder) is None
     folder.write("result.json", '{"status": "do')
+    assert record.finished(folder) is None
+    folder.write("result.json", '{"status": "stopped"}')
     assert record.finished(folder) is None
     written = record.finish(folder, {"name": "x", "id": "1"}, {"steps": 3})
     assert record.finished(folder) == json.loads(json.dumps(written))
