@@ -1,6 +1,7 @@
 """Rows to tokens: the split, the prompt's end, the labels, what is dropped."""
 
 import sqlite3
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ def test_no_question_and_schema_is_on_both_sides_and_the_dropped_are_counted():
     schema = "CREATE TABLE a (x INT);"
     made = [data.Row(f"q{i}", schema, f"SELECT {i}") for i in range(30)]
     again = [data.Row(f"Q{i}  ", schema.upper(), f"SELECT {i} + 0") for i in range(30)]
-    exact = made[:7]
+    exact = [data.Row(f" q{i}", schema.lower(), f"select  {i}") for i in range(7)]
     split = data.split([*made, *again, *exact], config(train_rows=30, held_out_rows=15))
     assert split.dropped["repetitions"] == 7
     asked = [{" ".join(r.question.lower().split()) for r in side} for side in vars_of(split)]
@@ -71,6 +72,9 @@ def test_by_schema_no_table_is_on_both_sides(rows: list[data.Row]):
     # An evaluation of some rows sees all schemas: they are not sorted by them.
     few, tables = split.held_out[:30], sides[1]
     assert {name for row in few for name in groups.tables(row.schema)} == tables
+    # Nor are the training rows, of which train_rows takes the first.
+    more = data.split(rows, config(held_out_by="schema", train_rows=350, held_out_rows=60))
+    assert sides[0] == {name for row in more.train for name in groups.tables(row.schema)}
 
 
 def test_the_split_follows_the_seed_alone(rows: list[data.Row]):
@@ -78,7 +82,10 @@ def test_the_split_follows_the_seed_alone(rows: list[data.Row]):
     assert data.fingerprint(one.train) == data.fingerprint(two.train)
     assert data.fingerprint(one.held_out) == data.fingerprint(two.held_out)
     other = data.split(rows, config(seed=7))
-    assert data.fingerprint(one.held_out) != data.fingerprint(other.held_out)
+    assert set(one.held_out) != set(other.held_out)
+    assert data.fingerprint(one.held_out) != data.fingerprint(one.held_out[::-1])
+    changed = [*one.train[:-1], replace(one.train[-1], answer="SELECT 0")]
+    assert data.fingerprint(one.train) != data.fingerprint(changed)
 
 
 def test_tables_are_read_from_a_schema():
@@ -152,6 +159,13 @@ def test_other_questions_and_tables_are_groups_of_their_own():
     rows = [data.Row(f"question {i}", f"CREATE TABLE t{i} (id INT);", "SELECT 1") for i in range(5)]
     for by in ("question", "schema"):
         assert data.group(rows, by) == [[i] for i in range(5)]
+    again = [data.Row("How many?", f"CREATE TABLE t{i} (id INT);", "SELECT 1") for i in range(2)]
+    assert data.group(again, "question") == [[0], [1]]
+
+
+def test_schemas_that_make_no_table_are_the_same_by_their_text():
+    rows = [data.Row(f"question {i}", "The table of shops.", "SELECT 1") for i in range(2)]
+    assert data.group(rows, "schema") == [[0, 1]]
 
 
 def test_a_prompt_holds_the_row_as_it_is():
@@ -206,8 +220,20 @@ def test_rows_that_are_too_long_are_counted_or_stop_the_run(tokenizer: Any, rows
     limit = sorted(lengths)[20]
     kept = data.tokenise(tokenizer, rows[:40], config(), limit)
     assert [len(r["input_ids"]) for r in kept] == [n for n in lengths if n <= limit]
+    fitting = data.fitting(tokenizer, rows[:40], config(), limit)
+    assert fitting == [r for r, n in zip(rows[:40], lengths, strict=True) if n <= limit]
     with pytest.raises(ConfigError, match="the length of row"):
         data.tokenise(tokenizer, rows[:40], config(too_long="stop"), limit)
+    with pytest.raises(ConfigError, match="that some row fits"):
+        data.tokenise(tokenizer, rows[:40], config(), 2)
+
+
+def test_spaces_around_an_answer_are_not_learned(tokenizer: Any):
+    tokenizer.chat_template = template("gemma4")
+    rows = [data.Row("q", "s", text) for text in ("SELECT 1;", "\n SELECT 1;\n")]
+    end = data.end_of_turn(tokenizer, config())
+    one, two = (data.encode(tokenizer, row, config(), end) for row in rows)
+    assert one == two
 
 
 def test_a_data_set_that_does_not_fit_is_refused_with_what_it_has(
@@ -220,8 +246,21 @@ def test_a_data_set_that_does_not_fit_is_refused_with_what_it_has(
         data.read(folder, config(question_column="query"))
     with pytest.raises(ConfigError, match="dataset_split"):
         data.read(folder, config(dataset_split="tset"))
-    (tmp_path / "train.jsonl").write_text('{"sql_prompt": "", "sql_context": "x", "sql": "y"}\n')
-    with pytest.raises(ConfigError, match="row 0"):
+    for asked, answer in (('""', '"y"'), ("null", '"y"'), ('"x"', '" "')):
+        row = f'{{"sql_prompt": {asked}, "sql_context": "x", "sql": {answer}}}\n'
+        (tmp_path / "train.jsonl").write_text(row)
+        with pytest.raises(ConfigError, match="row 0"):
+            data.read(tmp_path, config())
+
+
+def test_a_full_disk_is_no_fault_of_the_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from datasets.exceptions import DatasetGenerationError
+
+    def full(*_: Any, **__: Any) -> None:
+        raise DatasetGenerationError from OSError(28, "No space left on device")
+
+    monkeypatch.setattr("datasets.load_dataset", full)
+    with pytest.raises(DatasetGenerationError):
         data.read(tmp_path, config())
 
 
@@ -270,6 +309,7 @@ def test_packing_keeps_every_row_whole_and_the_rows_of_a_step(tokenizer: Any, ro
     # 10,000 rows in 2,500 sequences: 32 of 2 rows unpacked are 8 of 2 sequences of 4 rows.
     assert data.accumulation(32, 10000, 2500) == 8
     assert data.accumulation(1, 10000, 2500) == 1
+    assert data.accumulation(32, 10000, 2450) == 8  # the nearest: 7.84
 
 
 def test_what_one_process_built_the_others_read(
@@ -281,3 +321,16 @@ def test_what_one_process_built_the_others_read(
     one = data.once(tmp_path / "t", True, lambda: None, build)
     two = data.once(tmp_path / "t", False, lambda: None, lambda: pytest.fail("built twice"))
     assert one[:] == two[:] == build()[:]
+    # A restarted container finds what the last one left, perhaps of other rows: nobody reads that.
+    read = data.once(
+        tmp_path / "t",
+        True,
+        lambda: None,
+        lambda: data.tokenise(tokenizer, rows[5:7], config(), None),
+    )
+    assert len(read) == 2
+    order: list[str] = []
+    data.once(
+        tmp_path / "t", True, lambda: order.append("wait"), lambda: order.append("build") or build()
+    )
+    assert order == ["build", "wait"]
