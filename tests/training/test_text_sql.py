@@ -1,10 +1,14 @@
 """Rules of the execution harness, each with an answer known beforehand."""
 
 import time
+from typing import Any
 
 import pytest
 
 from training.gemma4_text import sqlite
+from training.gemma4_text.config import EvaluationConfig
+from training.gemma4_text.evaluate import score
+from training.gemma4_text.groups import Row
 from training.gemma4_text.sql import (
     dialect,
     extract,
@@ -43,6 +47,8 @@ ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELEC
         ("SELECT COUNT(*) FROM t", "SELECT 3.0 AS many", True),
         ("SELECT id, name FROM t", "SELECT name, id FROM t", False),
         ("SELECT 0.1 + 0.2", "SELECT 0.3", True),
+        ("SELECT 0.12345678", "SELECT 0.12345679", False),
+        ("SELECT 0.12345678901", "SELECT 0.12345678902", True),
         ("SELECT '1'", "SELECT 1", False),
         ("SELECT NULL", "SELECT 0", False),
         # data that changes: the databases are compared
@@ -54,11 +60,17 @@ ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELEC
             "INSERT INTO t (id, name, price) SELECT 4,'c',1",
             True,
         ),
+        (
+            "INSERT INTO t VALUES (4, 'c', 1), (5, 'd', 2)",
+            "INSERT INTO t VALUES (5, 'd', 2), (4, 'c', 1)",
+            True,
+        ),
         ("DELETE FROM t WHERE id = 1", "SELECT id FROM t WHERE id = 1", False),
         ("SELECT id FROM t", "DELETE FROM t", False),
         # tables that change
         ("CREATE TABLE u (x INT)", "CREATE TABLE u (x INTEGER)", True),
         ("CREATE TABLE u (x INT)", "CREATE TABLE v (x INT)", False),
+        ("CREATE TABLE u (x INT)", "CREATE TABLE u (y INT)", False),
         ("DROP TABLE t", "DROP TABLE IF EXISTS t", True),
         ("ALTER TABLE t ADD COLUMN c INT", "ALTER TABLE t ADD c INT", True),
         # an index or a trigger is what it does, whatever it is called
@@ -83,6 +95,7 @@ ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELEC
         # a change that finds no row is not a question without an answer
         ("DELETE FROM t WHERE id = 9", "DELETE FROM t WHERE name = 'z'", True),
         ("DELETE FROM t WHERE id = 9", "SELECT id FROM t WHERE id = 9", False),
+        ("DELETE FROM t WHERE id = 9", "DELETE FROM nothing", False),
         ("SELECT id FROM t WHERE id = 9", "DELETE FROM t WHERE id = 9", False),
         # whole numbers to the last digit (keys, telephone numbers), also where one is a float
         ("SELECT 491701234567", "SELECT 491701234568", False),
@@ -99,6 +112,13 @@ ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELEC
             "SELECT id FROM t ORDER BY id DESC",
             True,
         ),
+        ("SELECT id FROM t; DELETE FROM t WHERE id = 9", "SELECT id FROM t", True),
+        # order, where SQLite knows more types than the parser
+        (
+            "SELECT CAST(id AS UNSIGNED BIG INT) FROM t ORDER BY id",
+            "SELECT id FROM t ORDER BY id DESC",
+            False,
+        ),
         # an error, nothing at all, prose
         ("SELECT id FROM t", "SELECT nothing FROM t", False),
         ("SELECT id FROM t", "", False),
@@ -107,6 +127,55 @@ ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELEC
 )
 def test_what_counts_as_the_same_answer(gold: str, predicted: str, correct: bool):
     assert judge(SCHEMA, gold, predicted, LIMITS).correct is correct
+
+
+def test_a_verdict_tells_what_is_right_from_what_runs_and_what_is_written_alike():
+    def verdict(gold: str, predicted: str) -> tuple[Any, ...]:
+        v = judge(SCHEMA, gold, predicted, LIMITS)
+        return v.correct, v.valid, v.exact, v.same_tree, v.gold_dialect, v.error
+
+    gold = "SELECT id FROM t WHERE id < 3"
+    assert verdict(gold, "select ID from t\nwhere id < 3;") == (True, True, True, True, None, None)
+    assert verdict(gold, "SELECT id FROM t WHERE id<3") == (True, True, False, True, None, None)
+    assert verdict(gold, "SELECT id FROM t LIMIT 2") == (True, True, False, False, None, None)
+    assert verdict(gold, "SELECT id FROM t") == (False, True, False, False, None, None)
+    missing = verdict(gold, "SELECT x FROM t")
+    assert missing == (False, False, False, False, None, "no such column: x")
+    # What the parser does not know is at least the same tree as itself.
+    unknown = "SELECT CAST(id AS UNSIGNED BIG INT) FROM t"
+    assert verdict(unknown, unknown) == (True, True, True, True, None, None)
+
+
+def test_figures_are_shares_of_the_rows_that_they_speak_of():
+    rows = [
+        (
+            "SELECT id FROM t WHERE id < 3",
+            "```sql\nSELECT id FROM t WHERE id<3\n```",
+        ),  # the same tree
+        ("SELECT name FROM t", "SELECT id FROM t"),  # runs, and is wrong
+        ("SELECT id FROM t", "SELECT nothing FROM t"),  # does not run
+        ("SELECT id FROM t WHERE id = 9", "SELECT 1 LIMIT 0"),  # right, and empty
+        ("SELECT DATE_TRUNC('month', now()) FROM t",) * 2,  # a gold that does not run, word by word
+        ("complete nonsense ((", "SELECT 1"),  # another, and an answer that runs
+    ]
+    settings = EvaluationConfig(result_rows=3)
+    asked = [Row("q", SCHEMA, gold) for gold, _ in rows]
+    figures, verdicts = score(asked, [answer for _, answer in rows], settings)
+    assert figures == {
+        "rows": 6,
+        "judged": 4,
+        "excluded": {"postgres": 1, "none": 1},
+        "execution_accuracy": 2 / 4,
+        "non_empty_rows": 3,
+        "non_empty_accuracy": pytest.approx(1 / 3, abs=1e-6),
+        "valid_sql": pytest.approx(4 / 6, abs=1e-6),
+        "exact_match": pytest.approx(1 / 6, abs=1e-6),
+        "ast_match": pytest.approx(2 / 6, abs=1e-6),
+    }
+    assert [v.correct for v in verdicts] == [True, False, False, True, None, None]
+    # The limits are the configuration's: two rows are too few for a table of three.
+    fewer, _ = score(asked[:1], [rows[0][1]], EvaluationConfig(result_rows=2))
+    assert (fewer["judged"], fewer["execution_accuracy"]) == (0, None)
 
 
 def test_a_gold_that_does_not_run_is_left_out_and_its_dialect_named():
@@ -189,6 +258,23 @@ def test_a_query_cannot_run_away_or_out(query: str, reason: str):
     error = execute(SCHEMA, query, LIMITS).error
     assert error is not None
     assert reason in error
+
+
+def test_limits_are_those_given():
+    assert execute(SCHEMA, "SELECT id FROM t", Limits(rows=3)).error is None
+    assert execute(SCHEMA, "SELECT id FROM t", Limits(rows=2)).error is not None
+    began = time.monotonic()
+    assert execute(SCHEMA, ENDLESS, Limits(seconds=0.1)).error == "too slow"
+    assert time.monotonic() - began < 1
+    # SQLite reads the clock every so many steps; these rows take few, and 40 ms each.
+    slow = "instr(hex(zeroblob(20000 + a.id)), hex(zeroblob(10000)) || a.id)"
+    few = f"SELECT {slow} FROM t a, t b, t c"
+    assert execute(SCHEMA, few, Limits(seconds=0.1)).error == "too slow"
+    big = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 40) "
+    fill = f"CREATE TABLE big AS {big} SELECT zeroblob(900000) AS b FROM n"
+    full = execute(SCHEMA, fill, Limits(seconds=5, memory_mib=16)).error
+    assert full is not None
+    assert "full" in full or "memory" in full
 
 
 def test_memory_is_limited():
