@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from training.common.config import ConfigError
 from training.common.storage import Folder
 from training.gemma4_text import evaluate, model, verify
 from training.gemma4_text.config import LAYERS, DataConfig, FsdpConfig, ModelConfig, resolve
-from training.gemma4_text.data import Row
+from training.gemma4_text.data import Row, prompt_ids
 from training.gemma4_text.export import merge
 from training.samples import text_model
 
@@ -184,7 +184,42 @@ def test_a_merge_that_would_miss_layers_is_refused(folder: Path, tmp_path: Path,
         load_file(place / "model.safetensors")[f"{name}.weight"].float()
         for place in (folder, tmp_path / "rs" / "merged")
     )
-    assert torch.allclose(new - base, pair[0] @ pair[1] * 8 / math.sqrt(4), atol=2e-2)
+    wanted = base + pair[0] @ pair[1] * 8 / math.sqrt(4)
+    assert torch.equal(new, wanted.to(torch.bfloat16).float())  # rounded once
+    settings.write_text(json.dumps(content))
+    other = {
+        f"base_model.model.other.lora_{side}.weight": tensor.clone()
+        for side, tensor in zip("BA", pair, strict=True)
+    }
+    save_file({**lora, **other}, tmp_path / "adapter" / "adapter_model.safetensors")
+    run = Folder(tmp_path / "missing")
+    with pytest.raises(ValueError, match=r"1 adapted layers are not in the base, other\.weight"):
+        merge(folder, tmp_path / "adapter", run, tmp_path / "s")
+    assert run.list() == {}  # nothing that looks like a model is left
+
+
+def test_a_merge_holds_one_file_at_a_time_and_brings_all_that_a_model_needs(
+    folder: Path, tmp_path: Path, tiny: Any
+):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    held: list[int] = []
+
+    class Watched(Folder):
+        def upload(self, source: Any, path: str) -> int:
+            held.append(len([*scratch.glob("*")]))
+            return super().upload(source, path)
+
+    shards, scratch = tmp_path / "shards", tmp_path / "scratch"
+    AutoModelForCausalLM.from_pretrained(folder).save_pretrained(shards, max_shard_size="200KB")
+    AutoTokenizer.from_pretrained(folder).save_pretrained(shards)
+    assert len([*shards.glob("*.safetensors")]) > 2
+    adapted(tiny).save_pretrained(tmp_path / "adapter")
+    merge(shards, tmp_path / "adapter", Watched(tmp_path / "run"), scratch)
+    assert max(held) == 1
+    merged = tmp_path / "run" / "merged"
+    assert {path.name for path in merged.iterdir()} == {path.name for path in shards.iterdir()}
+    AutoModelForCausalLM.from_pretrained(merged)
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -249,9 +284,37 @@ def test_a_reloaded_adapter_is_refused_for_each_way_in_which_it_may_be_another()
     assert verify.compare(broken, broken, "float32") != []
 
 
+def test_a_loss_is_summed_in_float32(tiny: Any):
+    torch.manual_seed(2)
+    ids = torch.randint(300, 900, (1, 400))
+    half = tiny.to(torch.bfloat16)
+    row = {"input_ids": ids[0].tolist(), "labels": ids[0].tolist()}
+    total, _ = evaluate.nll(half, evaluate.pad([row], 0, torch.device("cpu")))
+    with torch.no_grad():
+        logits = half(input_ids=ids).logits[0, :-1].double()
+    wanted = nn.functional.cross_entropy(logits, ids[0, 1:], reduction="sum")
+    assert total == pytest.approx(float(wanted), rel=1e-5)
+
+
+def test_an_answer_ends_with_its_turn(tiny: Any, tokenizer: Any, monkeypatch: pytest.MonkeyPatch):
+    from training.gemma4_text.config import EvaluationConfig
+
+    row, settings = Row("q", "s", "SELECT 1"), EvaluationConfig(max_new_tokens=6)
+    options = {"data": data_config(), "evaluation": settings, "device": torch.device("cpu")}
+    (long,) = evaluate.generate(tiny, tokenizer, [row], **options)
+    prompt = torch.tensor([prompt_ids(tokenizer, row, data_config())])
+    spoken = tiny.generate(prompt, max_new_tokens=1, do_sample=False)[0, -1]
+    monkeypatch.setattr(evaluate, "end_of_turn", lambda *_: int(spoken))
+    (short,) = evaluate.generate(tiny, tokenizer, [row], **options)
+    assert short == tokenizer.decode(spoken, skip_special_tokens=True)
+    assert long.startswith(short)
+    assert long != short
+
+
 def test_answers_come_in_the_order_of_the_rows(tiny: Any, tokenizer: Any):
     from training.gemma4_text.config import EvaluationConfig
 
+    tiny.generation_config.do_sample = True  # as Gemma's own says; an evaluation is greedy
     rows = [Row("q" * n, "CREATE TABLE t (a INT);", "SELECT 1") for n in (30, 1, 60, 7)]
     device, settings = torch.device("cpu"), EvaluationConfig(batch_size=3, max_new_tokens=6)
     options = {"data": data_config(), "evaluation": settings, "device": device}
