@@ -52,6 +52,20 @@ def test_two_sharded_processes_train_what_one_process_trains(
     assert figures[0] == pytest.approx(figures[1], abs=1e-3)
 
 
+def test_bfloat16_trains_what_float32_trains_and_keeps_its_adapter_in_float32(
+    sharded: Run, launch: Launch
+):
+    # Three rows of one a batch: one process has a batch more than the other.
+    rows = {"rows": 3, "batch_size": 1, "max_new_tokens": 1, "baseline": False}
+    types = {"model": {"dtype": "bfloat16"}, "sft": {"bf16": True, "max_steps": 2}}
+    half = launch("half", 2, **types, evaluation=rows)
+    assert half.code == 0, half.said[-4000:]
+    wanted = {step: loss for step, loss in sharded.losses().items() if step <= 2}
+    assert half.losses() == pytest.approx(wanted, abs=5e-3)
+    assert {str(tensor.dtype) for tensor in half.adapter().values()} == {"torch.float32"}
+    assert half.result()["evaluation"]["tuned"]["rows"] == 3
+
+
 def test_a_run_that_is_stopped_and_killed_ends_as_if_it_never_had_been(
     sharded: Run, launch: Launch
 ):
@@ -116,7 +130,11 @@ def test_a_loss_that_leaves_all_bounds_is_not_tried_again(
 def test_rows_too_long_to_train_on_are_not_asked_and_the_merged_model_comes_last(
     launch: Launch, text_samples: Path
 ):
-    settings = {"data": {"held_out_rows": 40}, "sft": {"max_steps": 2, "max_length": 345}}
+    settings = {
+        "data": {"held_out_rows": 40, "accumulate": "rows"},
+        "sft": {"max_steps": 2, "max_length": 345, "save_steps": 1, "save_total_limit": 1},
+    }
+    settings["sft"] |= {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 10}
     run = launch(
         "long", 1, **settings, evaluation={"rows": 0, "batch_size": 40}, export={"merged": True}
     )
@@ -132,6 +150,9 @@ def test_rows_too_long_to_train_on_are_not_asked_and_the_merged_model_comes_last
     assert 4 < fit < 40
     result = run.result()
     assert result["evaluation"]["tuned"]["rows"] == result["held_out_rows"] == fit
+    per_step = result["sequences_per_step"] * result["rows"]["rows"] / result["sequences"]
+    assert per_step == pytest.approx(10, abs=0.5)  # rows, however many of them share a sequence
+    assert {path.name for path in (run.folder / "checkpoints").iterdir()} == {"step-000002"}
     assert (run.folder / "merged" / "config.json").is_file()
     assert run.said.index("equals the trainer's") < run.said.index("layers into")
 
