@@ -27,7 +27,9 @@ def test_the_defaults_are_the_tutorials():
     sft, lora = resolved["sft"], resolved["lora"]
     assert (sft["max_length"], sft["num_train_epochs"], sft["learning_rate"]) == (1024, 3, 1e-5)
     assert (sft["per_device_train_batch_size"], sft["gradient_accumulation_steps"]) == (2, 32)
-    assert (sft["save_steps"], sft["bf16"]) == (20, True)
+    assert (sft["save_steps"], sft["bf16"], sft["max_grad_norm"]) == (20, True, 0.3)
+    assert sft["packing"]
+    assert not sft["logging_nan_inf_filter"]  # else the guard never sees a NaN
     assert (lora["r"], lora["lora_alpha"], lora["lora_dropout"]) == (16, 32, 0.05)
 
 
@@ -62,6 +64,17 @@ def test_all_problems_are_told_at_once_with_the_closest_key():
         ({"model": {"device_map": "auto"}}, "model.device_map", "shard"),
         ({"sft": {"assistant_only_loss": True}}, "sft.assistant_only_loss", "no answers"),
         ({"sft": {"dataset_kwargs": {}}}, "sft.dataset_kwargs", "encoded"),
+        ({"sft": {"completion_only_loss": False}}, "sft.completion_only_loss", "SQL only"),
+        ({"sft": {"padding_free": True}}, "sft.padding_free", "packing"),
+        ({"sft": {"load_best_model_at_end": True}}, "sft.load_best_model_at_end", "last step"),
+        ({"sft": {"resume_from_checkpoint": "x"}}, "sft.resume_from_checkpoint", "newest"),
+        ({"sft": {"fp16": True}}, "sft.fp16", "bf16"),
+        ({"sft": {"save_strategy": "no"}}, "sft.save_strategy", "resumable"),
+        ({"sft": {"save_total_limit": 0}}, "sft.save_total_limit", "at least 1"),
+        ({"sft": {"learning_rate": 10}}, "sft.learning_rate", "below 1"),
+        ({"sft": {"gradient_checkpointing": True}}, "sft.gradient_checkpointing", "old name"),
+        ({"fsdp": {"cpu_ram_efficient_loading": True}}, "fsdp.cpu_ram_efficient_loading", "rank 0"),
+        ({"lora": {"inference_mode": True}}, "lora.inference_mode", "training"),
         ({"sft": {"save_only_model": True}}, "sft.save_only_model", "optimizer"),
         ({"sft": {"ignore_data_skip": True}}, "sft.ignore_data_skip", "again"),
         ({"sft": {"enable_jit_checkpoint": True}}, "sft.enable_jit_checkpoint", "SIGTERM"),
@@ -81,6 +94,7 @@ def test_all_problems_are_told_at_once_with_the_closest_key():
         ({"lora": {"bias": "all"}, "export": {"merged": True}}, "export.merged", "lora.bias"),
         ({"lora": {"init_lora_weights": "pissa"}}, "lora.init_lora_weights", "the base"),
         ({"data": {"user_prompt": "{question}"}}, "data.user_prompt", "{schema}"),
+        ({"data": {"user_prompt": "{schema}"}}, "data.user_prompt", "{question}"),
         ({"fsdp": {"transformer_layer_cls_to_wrap": 3}}, "fsdp.transformer_layer_cls_to_wrap", ""),
         (
             {"fsdp": {"transformer_layer_cls_to_wrap": "Gemma3DecoderLayer"}},
@@ -154,8 +168,43 @@ def test_the_launcher_starts_one_process_a_gpu_under_fsdp2(nodes: int, workers: 
     assert launcher["distributed_type"] == "FSDP"
     assert launcher["fsdp_config"]["fsdp_version"] == 2
     assert launcher["fsdp_config"]["fsdp_activation_checkpointing"] is False
+    assert launcher["fsdp_config"]["fsdp_cpu_ram_efficient_loading"] is False
+    assert launcher["mixed_precision"] == "no"  # accelerate's would be bfloat16 throughout
     assert not launcher["use_cpu"]
-    assert accelerate_config(1, 1, "cpu")["distributed_type"] == "NO"
+    alone = accelerate_config(1, 1, "cpu")
+    assert (alone["distributed_type"], alone["use_cpu"]) == ("NO", True)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("state_dict_type", "SHARDED_STATE_DICT"),
+        ("reshard_after_forward", False),
+        ("offload_params", True),
+    ],
+)
+def test_the_launcher_shards_as_the_section_says(key: str, value: object):
+    default = accelerate_config(1, 2, "cuda")["fsdp_config"][f"fsdp_{key}"]
+    changed = resolve({"fsdp": {key: value}})["fsdp"]
+    given = accelerate_config(1, 2, "cuda", changed)["fsdp_config"][f"fsdp_{key}"]
+    assert given == value != default
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("rank_pattern", {"q_proj": 4}),
+        ("alpha_pattern", {"q_proj": 4}),
+        ("lora_bias", True),
+        ("target_parameters", ["q_proj.weight"]),
+        ("trainable_token_indices", [1]),
+        ("layer_replication", [[0, 2], [1, 2]]),
+    ],
+)
+def test_what_is_more_than_a_plain_adapter_is_not_merged(key: str, value: object):
+    found = problems({"lora": {key: value}, "export": {"merged": True}})
+    assert f"lora.{key}" in found["trainer.export.merged"].allowed
+    resolve({"lora": {key: value}})
 
 
 def test_a_problem_reads_as_key_value_allowed_and_fix():
