@@ -81,8 +81,10 @@ def test_vllm_finds_a_layer_for_every_tensor_of_the_adapter(sharded: Run):
 def test_tokens_are_counted_as_the_data_has_them(sharded: Run, text_samples: Path):
     from transformers import AutoTokenizer
 
-    from training.gemma4_text import data
+    from training.gemma4_text import tokens
     from training.gemma4_text.config import DataConfig, resolve
+    from training.gemma4_text.rows import read_rows
+    from training.gemma4_text.split import make_split
 
     settings = DataConfig(
         **{
@@ -93,9 +95,9 @@ def test_tokens_are_counted_as_the_data_has_them(sharded: Run, text_samples: Pat
         }
     )
     tokenizer = AutoTokenizer.from_pretrained(text_samples / "model")
-    split = data.split(data.read(text_samples / "data", settings), settings)
-    rows = data.tokenise(tokenizer, split.train, settings, LENGTH)
-    counted = data.counts(rows)
+    split = make_split(read_rows(text_samples / "data", settings), settings)
+    rows = tokens.tokenise(tokenizer, split.train, settings, LENGTH)
+    counted = tokens.counts(rows)
     lines = [line for line in sharded.lines() if "loss" in line]
     assert lines[-1]["epoch"] == 1
     assert sum(line["tokens"] for line in lines) == counted["tokens"]

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from training.common.config import ConfigError
-from training.gemma4_text import data, groups
+from training.gemma4_text import tokens
 from training.gemma4_text.config import DataConfig, resolve
-from training.samples import text_model, text_to_sql, tokens
+from training.gemma4_text.rows import Row, read_rows
+from training.gemma4_text.split import Split, fingerprint, group, make_split, tables
+from training.samples import text_model, text_to_sql
+from training.samples.tokens import learn
 
 TEMPLATES = ["gemma4", "gemma4_v2", "gemma4_v3", "gemma4_v4", "gemma4_v5"]
 # What the checkpoints of the larger models have in place of the bare turn header (ms-swift#9206):
@@ -26,7 +29,7 @@ def config(**changes: Any) -> DataConfig:
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    learned = tokens.learn(text_model.corpus(), text_model.SPECIAL, text_model.VOCABULARY)
+    learned = learn(text_model.corpus(), text_model.SPECIAL, text_model.VOCABULARY)
     learned.chat_template = template("gemma4")
     return learned
 
@@ -36,17 +39,17 @@ def template(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> list[data.Row]:
+def rows(tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
     folder = text_to_sql.write(tmp_path_factory.mktemp("sql")).parent
-    return data.read(folder, config())
+    return read_rows(folder, config())
 
 
 def test_no_question_and_schema_is_on_both_sides_and_the_dropped_are_counted():
     schema = "CREATE TABLE a (x INT);"
-    made = [data.Row(f"q{i}", schema, f"SELECT {i}") for i in range(30)]
-    again = [data.Row(f"Q{i}  ", schema.upper(), f"SELECT {i} + 0") for i in range(30)]
-    exact = [data.Row(f" q{i}", schema.lower(), f"select  {i}") for i in range(7)]
-    split = data.split([*made, *again, *exact], config(train_rows=30, held_out_rows=15))
+    made = [Row(f"q{i}", schema, f"SELECT {i}") for i in range(30)]
+    again = [Row(f"Q{i}  ", schema.upper(), f"SELECT {i} + 0") for i in range(30)]
+    exact = [Row(f" q{i}", schema.lower(), f"select  {i}") for i in range(7)]
+    split = make_split([*made, *again, *exact], config(train_rows=30, held_out_rows=15))
     assert split.dropped["repetitions"] == 7
     asked = [{" ".join(r.question.lower().split()) for r in side} for side in vars_of(split)]
     assert not asked[0] & asked[1]
@@ -57,35 +60,33 @@ def test_no_question_and_schema_is_on_both_sides_and_the_dropped_are_counted():
     assert total == 67
 
 
-def vars_of(split: data.Split) -> tuple[list[data.Row], list[data.Row]]:
+def vars_of(split: Split) -> tuple[list[Row], list[Row]]:
     return split.train, split.held_out
 
 
-def test_by_schema_no_table_is_on_both_sides(rows: list[data.Row]):
-    split = data.split(rows, config(held_out_by="schema", train_rows=200, held_out_rows=60))
-    sides = [
-        {name for row in side for name in groups.tables(row.schema)} for side in vars_of(split)
-    ]
+def test_by_schema_no_table_is_on_both_sides(rows: list[Row]):
+    split = make_split(rows, config(held_out_by="schema", train_rows=200, held_out_rows=60))
+    sides = [{name for row in side for name in tables(row.schema)} for side in vars_of(split)]
     assert sides[0]
     assert sides[1]
     assert not sides[0] & sides[1]
     # An evaluation of some rows sees all schemas: they are not sorted by them.
-    few, tables = split.held_out[:30], sides[1]
-    assert {name for row in few for name in groups.tables(row.schema)} == tables
+    few, held_out = split.held_out[:30], sides[1]
+    assert {name for row in few for name in tables(row.schema)} == held_out
     # Nor are the training rows, of which train_rows takes the first.
-    more = data.split(rows, config(held_out_by="schema", train_rows=350, held_out_rows=60))
-    assert sides[0] == {name for row in more.train for name in groups.tables(row.schema)}
+    more = make_split(rows, config(held_out_by="schema", train_rows=350, held_out_rows=60))
+    assert sides[0] == {name for row in more.train for name in tables(row.schema)}
 
 
-def test_the_split_follows_the_seed_alone(rows: list[data.Row]):
-    one, two = data.split(rows, config()), data.split(list(rows), config())
-    assert data.fingerprint(one.train) == data.fingerprint(two.train)
-    assert data.fingerprint(one.held_out) == data.fingerprint(two.held_out)
-    other = data.split(rows, config(seed=7))
+def test_the_split_follows_the_seed_alone(rows: list[Row]):
+    one, two = make_split(rows, config()), make_split(list(rows), config())
+    assert fingerprint(one.train) == fingerprint(two.train)
+    assert fingerprint(one.held_out) == fingerprint(two.held_out)
+    other = make_split(rows, config(seed=7))
     assert set(one.held_out) != set(other.held_out)
-    assert data.fingerprint(one.held_out) != data.fingerprint(one.held_out[::-1])
+    assert fingerprint(one.held_out) != fingerprint(one.held_out[::-1])
     changed = [*one.train[:-1], replace(one.train[-1], answer="SELECT 0")]
-    assert data.fingerprint(one.train) != data.fingerprint(changed)
+    assert fingerprint(one.train) != fingerprint(changed)
 
 
 def test_tables_are_read_from_a_schema():
@@ -93,7 +94,7 @@ def test_tables_are_read_from_a_schema():
         "CREATE TABLE IF NOT EXISTS Shop (id INT, price DECIMAL(10,2)); "
         "INSERT INTO Shop VALUES (1, 2); CREATE TABLE b (x INT)"
     )
-    assert groups.tables(text) == ["shop(id,price)", "b(x)"]
+    assert tables(text) == ["shop(id,price)", "b(x)"]
 
 
 @pytest.mark.parametrize(
@@ -124,13 +125,13 @@ def test_tables_are_those_that_sqlite_makes_of_a_schema(schema: str):
     for (name,) in names:
         columns = [column[1] for column in database.execute(f"PRAGMA table_info([{name}])")]
         made.append(f"{name}({','.join(columns)})")
-    assert groups.tables(schema) == made
+    assert tables(schema) == made
 
 
 def test_a_table_made_of_a_query_is_a_table():
     one, two = ("CREATE TABLE t AS SELECT 1 AS a;", "create table t as\nselect 1 as a")
-    assert groups.tables(one) == groups.tables(two) != []
-    assert groups.tables("CREATE TABLE t AS SELECT 2 AS b") != groups.tables(one)
+    assert tables(one) == tables(two) != []
+    assert tables("CREATE TABLE t AS SELECT 2 AS b") != tables(one)
 
 
 @pytest.mark.parametrize(
@@ -145,40 +146,40 @@ def test_a_table_made_of_a_query_is_a_table():
     ],
 )
 def test_what_differs_in_writing_alone_stays_on_one_side(question: str, schema: str):
-    row = data.Row("How many users?", "CREATE TABLE t (id INT);", "SELECT COUNT(*) FROM t")
+    row = Row("How many users?", "CREATE TABLE t (id INT);", "SELECT COUNT(*) FROM t")
     for by in ("question", "schema"):
-        assert data.group([row, data.Row(question, schema, "SELECT 1")], by) == [[0, 1]]
+        assert group([row, Row(question, schema, "SELECT 1")], by) == [[0, 1]]
     # Neither is a repetition: what the answer compares with may be all that differs.
-    low, high = (data.Row("q", "s", f"SELECT a FROM t WHERE a {sign} 5") for sign in "<>")
+    low, high = (Row("q", "s", f"SELECT a FROM t WHERE a {sign} 5") for sign in "<>")
     assert (
-        data.split([low, high], config(train_rows=0, held_out_rows=2)).dropped["repetitions"] == 0
+        make_split([low, high], config(train_rows=0, held_out_rows=2)).dropped["repetitions"] == 0
     )
 
 
 def test_other_questions_and_tables_are_groups_of_their_own():
-    rows = [data.Row(f"question {i}", f"CREATE TABLE t{i} (id INT);", "SELECT 1") for i in range(5)]
+    rows = [Row(f"question {i}", f"CREATE TABLE t{i} (id INT);", "SELECT 1") for i in range(5)]
     for by in ("question", "schema"):
-        assert data.group(rows, by) == [[i] for i in range(5)]
-    again = [data.Row("How many?", f"CREATE TABLE t{i} (id INT);", "SELECT 1") for i in range(2)]
-    assert data.group(again, "question") == [[0], [1]]
+        assert group(rows, by) == [[i] for i in range(5)]
+    again = [Row("How many?", f"CREATE TABLE t{i} (id INT);", "SELECT 1") for i in range(2)]
+    assert group(again, "question") == [[0], [1]]
 
 
 def test_schemas_that_make_no_table_are_the_same_by_their_text():
-    rows = [data.Row(f"question {i}", "The table of shops.", "SELECT 1") for i in range(2)]
-    assert data.group(rows, "schema") == [[0, 1]]
+    rows = [Row(f"question {i}", "The table of shops.", "SELECT 1") for i in range(2)]
+    assert group(rows, "schema") == [[0, 1]]
 
 
 def test_a_prompt_holds_the_row_as_it_is():
-    row = data.Row(
-        "a {schema} and {question}?", "CREATE TABLE t (a TEXT DEFAULT '{question}')", "x"
-    )
-    asked = data.messages(row, config(user_prompt="{schema} | {question} | {other}"))[1]["content"]
+    row = Row("a {schema} and {question}?", "CREATE TABLE t (a TEXT DEFAULT '{question}')", "x")
+    asked = tokens.messages(row, config(user_prompt="{schema} | {question} | {other}"))[1][
+        "content"
+    ]
     assert asked == f"{row.schema} | {row.question} | {{other}}"
 
 
 @pytest.mark.parametrize("name", [*TEMPLATES, "empty thought"])
 def test_the_prompt_ends_exactly_where_generation_starts(
-    tokenizer: Any, rows: list[data.Row], name: str
+    tokenizer: Any, rows: list[Row], name: str
 ):
     if name == "empty thought":
         tokenizer.chat_template = template("gemma4").replace(BARE, EMPTY_THOUGHT)
@@ -187,16 +188,16 @@ def test_the_prompt_ends_exactly_where_generation_starts(
         tokenizer.chat_template = template(name)
     settings, row = config(), rows[5]
     generation = tokenizer.apply_chat_template(
-        data.messages(row, settings), add_generation_prompt=True, tokenize=False
+        tokens.messages(row, settings), add_generation_prompt=True, tokenize=False
     )
-    end = data.end_of_turn(tokenizer, settings)
-    encoded = data.encode(tokenizer, row, settings, end)
-    trained = [i for i, label in enumerate(encoded["labels"]) if label != data.IGNORED]
+    end = tokens.end_of_turn(tokenizer, settings)
+    encoded = tokens.encode(tokenizer, row, settings, end)
+    trained = [i for i, label in enumerate(encoded["labels"]) if label != tokens.IGNORED]
     prompt = encoded["input_ids"][: trained[0]]
     assert tokenizer.decode(prompt) == generation
     assert tokenizer.decode([encoded["labels"][i] for i in trained]) == f"{row.answer}<turn|>"
     # The whole, as the template itself renders it, but for the newline after the turn.
-    spoken = [*data.messages(row, settings), {"role": "assistant", "content": row.answer}]
+    spoken = [*tokens.messages(row, settings), {"role": "assistant", "content": row.answer}]
     rendered = tokenizer.apply_chat_template(spoken, tokenize=False)
     if name != "empty thought":  # this template writes no thought before an old answer
         assert tokenizer.decode(encoded["input_ids"]) + "\n" == rendered
@@ -207,50 +208,48 @@ def test_the_prompt_ends_exactly_where_generation_starts(
 def test_a_model_without_a_usable_chat_template_is_refused(tokenizer: Any):
     tokenizer.chat_template = None
     with pytest.raises(ConfigError, match=r"(?s)model_name_or_path.*chat template"):
-        data.end_of_turn(tokenizer, config())
+        tokens.end_of_turn(tokenizer, config())
     tokenizer.chat_template = "{{ messages[-1]['content'] }}"
     with pytest.raises(ConfigError, match=r"ends an answer"):
-        data.end_of_turn(tokenizer, config())
+        tokens.end_of_turn(tokenizer, config())
 
 
-def test_rows_that_are_too_long_are_counted_or_stop_the_run(tokenizer: Any, rows: list[data.Row]):
+def test_rows_that_are_too_long_are_counted_or_stop_the_run(tokenizer: Any, rows: list[Row]):
     tokenizer.chat_template = template("gemma4")
-    end = data.end_of_turn(tokenizer, config())
-    lengths = [len(data.encode(tokenizer, r, config(), end)["input_ids"]) for r in rows[:40]]
+    end = tokens.end_of_turn(tokenizer, config())
+    lengths = [len(tokens.encode(tokenizer, r, config(), end)["input_ids"]) for r in rows[:40]]
     limit = sorted(lengths)[20]
-    kept = data.tokenise(tokenizer, rows[:40], config(), limit)
+    kept = tokens.tokenise(tokenizer, rows[:40], config(), limit)
     assert [len(r["input_ids"]) for r in kept] == [n for n in lengths if n <= limit]
-    fitting = data.fitting(tokenizer, rows[:40], config(), limit)
+    fitting = tokens.fitting(tokenizer, rows[:40], config(), limit)
     assert fitting == [r for r, n in zip(rows[:40], lengths, strict=True) if n <= limit]
     with pytest.raises(ConfigError, match="the length of row"):
-        data.tokenise(tokenizer, rows[:40], config(too_long="stop"), limit)
+        tokens.tokenise(tokenizer, rows[:40], config(too_long="stop"), limit)
     with pytest.raises(ConfigError, match="that some row fits"):
-        data.tokenise(tokenizer, rows[:40], config(), 2)
+        tokens.tokenise(tokenizer, rows[:40], config(), 2)
 
 
 def test_spaces_around_an_answer_are_not_learned(tokenizer: Any):
     tokenizer.chat_template = template("gemma4")
-    rows = [data.Row("q", "s", text) for text in ("SELECT 1;", "\n SELECT 1;\n")]
-    end = data.end_of_turn(tokenizer, config())
-    one, two = (data.encode(tokenizer, row, config(), end) for row in rows)
+    rows = [Row("q", "s", text) for text in ("SELECT 1;", "\n SELECT 1;\n")]
+    end = tokens.end_of_turn(tokenizer, config())
+    one, two = (tokens.encode(tokenizer, row, config(), end) for row in rows)
     assert one == two
 
 
-def test_a_data_set_that_does_not_fit_is_refused_with_what_it_has(
-    rows: list[data.Row], tmp_path: Path
-):
+def test_a_data_set_that_does_not_fit_is_refused_with_what_it_has(rows: list[Row], tmp_path: Path):
     with pytest.raises(ConfigError, match=r"at most 420 .*440 usable"):
-        data.split(rows, config(train_rows=1000))
+        make_split(rows, config(train_rows=1000))
     folder = text_to_sql.write(tmp_path).parent
     with pytest.raises(ConfigError, match="sql_prompt, sql_context, sql"):
-        data.read(folder, config(question_column="query"))
+        read_rows(folder, config(question_column="query"))
     with pytest.raises(ConfigError, match="dataset_split"):
-        data.read(folder, config(dataset_split="tset"))
+        read_rows(folder, config(dataset_split="tset"))
     for asked, answer in (('""', '"y"'), ("null", '"y"'), ('"x"', '" "')):
         row = f'{{"sql_prompt": {asked}, "sql_context": "x", "sql": {answer}}}\n'
         (tmp_path / "train.jsonl").write_text(row)
         with pytest.raises(ConfigError, match="row 0"):
-            data.read(tmp_path, config())
+            read_rows(tmp_path, config())
 
 
 def test_a_full_disk_is_no_fault_of_the_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -261,7 +260,7 @@ def test_a_full_disk_is_no_fault_of_the_data_set(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr("datasets.load_dataset", full)
     with pytest.raises(DatasetGenerationError):
-        data.read(tmp_path, config())
+        read_rows(tmp_path, config())
 
 
 ROW = '{"sql_prompt": "q", "sql_context": "s", "sql": "SELECT 1"}\n'
@@ -281,22 +280,22 @@ def test_files_that_no_retry_can_read_are_refused(files: dict[str, str], tmp_pat
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match="dataset_name"):
-        data.read(tmp_path, config())
+        read_rows(tmp_path, config())
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
-def test_other_formats_give_the_same_rows(rows: list[data.Row], tmp_path: Path, kind: str):
+def test_other_formats_give_the_same_rows(rows: list[Row], tmp_path: Path, kind: str):
     from datasets import Dataset
 
     table = Dataset.from_list(list(text_to_sql.rows()))
     getattr(table, f"to_{kind}")(str(tmp_path / f"train.{kind}"))
-    assert data.read(tmp_path, config()) == rows
+    assert read_rows(tmp_path, config()) == rows
 
 
-def test_packing_keeps_every_row_whole_and_the_rows_of_a_step(tokenizer: Any, rows: list[data.Row]):
+def test_packing_keeps_every_row_whole_and_the_rows_of_a_step(tokenizer: Any, rows: list[Row]):
     tokenizer.chat_template = template("gemma4")
-    encoded = data.tokenise(tokenizer, rows[:60], config(), 1024)
-    sequences = data.packed(encoded, 1024, "bfd")
+    encoded = tokens.tokenise(tokenizer, rows[:60], config(), 1024)
+    sequences = tokens.packed(encoded, 1024, "bfd")
     pieces = []
     for sequence in sequences:
         start = 0
@@ -305,32 +304,30 @@ def test_packing_keeps_every_row_whole_and_the_rows_of_a_step(tokenizer: Any, ro
             start += length
         assert start == len(sequence["input_ids"]) <= 1024
     assert sorted(pieces) == sorted(tuple(row["input_ids"]) for row in encoded)
-    assert data.counts(sequences)["trained_tokens"] == data.counts(encoded)["trained_tokens"]
+    assert tokens.counts(sequences)["trained_tokens"] == tokens.counts(encoded)["trained_tokens"]
     # 10,000 rows in 2,500 sequences: 32 of 2 rows unpacked are 8 of 2 sequences of 4 rows.
-    assert data.accumulation(32, 10000, 2500) == 8
-    assert data.accumulation(1, 10000, 2500) == 1
-    assert data.accumulation(32, 10000, 2450) == 8  # the nearest: 7.84
+    assert tokens.accumulation(32, 10000, 2500) == 8
+    assert tokens.accumulation(1, 10000, 2500) == 1
+    assert tokens.accumulation(32, 10000, 2450) == 8  # the nearest: 7.84
 
 
-def test_what_one_process_built_the_others_read(
-    tokenizer: Any, rows: list[data.Row], tmp_path: Path
-):
+def test_what_one_process_built_the_others_read(tokenizer: Any, rows: list[Row], tmp_path: Path):
     def build() -> Any:
-        return data.tokenise(tokenizer, rows[:5], config(), None)
+        return tokens.tokenise(tokenizer, rows[:5], config(), None)
 
-    one = data.once(tmp_path / "t", True, lambda: None, build)
-    two = data.once(tmp_path / "t", False, lambda: None, lambda: pytest.fail("built twice"))
+    one = tokens.once(tmp_path / "t", True, lambda: None, build)
+    two = tokens.once(tmp_path / "t", False, lambda: None, lambda: pytest.fail("built twice"))
     assert one[:] == two[:] == build()[:]
     # A restarted container finds what the last one left, perhaps of other rows: nobody reads that.
-    read = data.once(
+    read = tokens.once(
         tmp_path / "t",
         True,
         lambda: None,
-        lambda: data.tokenise(tokenizer, rows[5:7], config(), None),
+        lambda: tokens.tokenise(tokenizer, rows[5:7], config(), None),
     )
     assert len(read) == 2
     order: list[str] = []
-    data.once(
+    tokens.once(
         tmp_path / "t", True, lambda: order.append("wait"), lambda: order.append("build") or build()
     )
     assert order == ["build", "wait"]

@@ -9,8 +9,10 @@ import yaml
 
 from training.common import hub
 from training.common.storage import Folder
-from training.gemma4_text import data, export, finish
+from training.gemma4_text import export, finish
 from training.gemma4_text.config import load
+from training.gemma4_text.rows import Row
+from training.gemma4_text.split import Split
 
 GOOD = {"tuned": [1.0], "base": [2.0]}
 
@@ -41,7 +43,7 @@ def test_only_an_adapter_that_is_what_was_trained_is_merged_and_pushed(
 
         monkeypatch.setattr(module, name, call)
 
-    row = data.Row("q", "CREATE TABLE t (a INT)", "SELECT a FROM t")
+    row = Row("q", "CREATE TABLE t (a INT)", "SELECT a FROM t")
     step(finish, "_measure", ({"tuned": (1.0, [row.answer])}, [{}], GOOD))
     step(finish, "_reload", fresh)
     step(export, "merge", 1)
@@ -55,7 +57,7 @@ def test_only_an_adapter_that_is_what_was_trained_is_merged_and_pushed(
             load(tmp_path / "run.yaml"),
             trainer,
             None,
-            data.Split([], [row]),
+            Split([], [row]),
             repository="jane/sql",
             local=tmp_path / "local",
             facts=facts,

@@ -14,8 +14,9 @@ from training.common.config import ConfigError
 from training.common.storage import Folder
 from training.gemma4_text import evaluate, model, verify
 from training.gemma4_text.config import LAYERS, DataConfig, FsdpConfig, ModelConfig, resolve
-from training.gemma4_text.data import Row, prompt_ids
 from training.gemma4_text.export import merge
+from training.gemma4_text.rows import Row
+from training.gemma4_text.tokens import prompt_ids
 from training.samples import text_model
 
 ENDS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]

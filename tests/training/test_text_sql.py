@@ -8,7 +8,7 @@ import pytest
 from training.gemma4_text import sqlite
 from training.gemma4_text.config import EvaluationConfig
 from training.gemma4_text.evaluate import score
-from training.gemma4_text.groups import Row
+from training.gemma4_text.rows import Row
 from training.gemma4_text.sql import (
     dialect,
     extract,

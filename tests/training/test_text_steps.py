@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from training.gemma4_text import data, model
+from training.gemma4_text import model, tokens
 from training.gemma4_text.config import DataConfig, ModelConfig, resolve
+from training.gemma4_text.rows import read_rows
 from training.gemma4_text.trainer import TERMINATED, Stop, TextTrainer
 from training.samples import text_model, text_to_sql
 
@@ -29,9 +30,9 @@ def encoded(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any
     settings = DataConfig(**resolve({})["data"])
     place = text_to_sql.write(tmp_path_factory.mktemp("data")).parent
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    rows = sorted(data.read(place, settings), key=lambda row: len(row.answer))
+    rows = sorted(read_rows(place, settings), key=lambda row: len(row.answer))
     chosen = [*rows[: ROWS // 2], *rows[-ROWS // 2 :]]
-    return tokenizer, data.tokenise(tokenizer, chosen, settings, LENGTH)
+    return tokenizer, tokens.tokenise(tokenizer, chosen, settings, LENGTH)
 
 
 def step(folder: Path, out: Path, encoded: tuple[Any, Any], batch: int, packing: bool) -> Any:
@@ -39,7 +40,7 @@ def step(folder: Path, out: Path, encoded: tuple[Any, Any], batch: int, packing:
     from trl.trainer.sft_config import SFTConfig
 
     tokenizer, rows = encoded
-    sequences = data.packed(rows, LENGTH, "bfd") if packing else rows
+    sequences = tokens.packed(rows, LENGTH, "bfd") if packing else rows
     assert len(sequences) % batch == 0, f"{len(sequences)} sequences"
     torch.manual_seed(0)
     base = model.load(folder, ModelConfig(str(folder), dtype="float32"), weights=True)
@@ -81,7 +82,7 @@ def step(folder: Path, out: Path, encoded: tuple[Any, Any], batch: int, packing:
 def test_a_step_depends_on_neither_packing_nor_accumulation(
     folder: Path, encoded: tuple[Any, Any], tmp_path: Path
 ):
-    counted = data.counts(encoded[1])
+    counted = tokens.counts(encoded[1])
     wanted, reference = step(folder, tmp_path, encoded, batch=ROWS, packing=False)
     assert max(float(change.abs().max()) for change in reference.values()) > 1e-2
     for batch, packing in ((1, False), (4, False), (1, True)):

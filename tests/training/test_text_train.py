@@ -11,7 +11,9 @@ from transformers import AutoTokenizer
 
 from tests.training.text_runs import ROWS, STEPS, Launch, Run
 from training.gemma4_text.config import DataConfig, resolve
-from training.gemma4_text.data import messages, read, split
+from training.gemma4_text.rows import read_rows
+from training.gemma4_text.split import make_split
+from training.gemma4_text.tokens import messages
 
 
 def test_a_run_leaves_all_that_is_promised(sharded: Run, text_samples: Path):
@@ -155,7 +157,7 @@ def test_rows_too_long_to_train_on_are_not_asked_and_the_merged_model_comes_last
     data = DataConfig(**{**resolve({})["data"], "train_rows": ROWS, "held_out_rows": 40})
     tokenizer = AutoTokenizer.from_pretrained(text_samples / "model")
     lengths: list[int] = []
-    for row in split(read(text_samples / "data", data), data).held_out:
+    for row in make_split(read_rows(text_samples / "data", data), data).held_out:
         spoken = [*messages(row, data), {"role": "assistant", "content": row.answer}]
         text = tokenizer.apply_chat_template(spoken, tokenize=False)
         lengths.append(len(tokenizer(text.rstrip(), add_special_tokens=False)["input_ids"]))

@@ -11,9 +11,10 @@ import torch
 import torch.distributed as dist
 
 from training.gemma4_text.config import DataConfig, EvaluationConfig
-from training.gemma4_text.data import IGNORED, Row, encode, end_of_turn, prompt_ids
+from training.gemma4_text.rows import Row
 from training.gemma4_text.sql import Verdict, extract, judge
 from training.gemma4_text.sqlite import Limits
+from training.gemma4_text.tokens import IGNORED, encode, end_of_turn, prompt_ids
 
 
 def share(count: int, rank: int, world: int) -> list[int]:

@@ -17,9 +17,11 @@ import torch.distributed as dist
 
 from training.common import card, hub, metrics, record, sources
 from training.common.storage import Folder
-from training.gemma4_text import data, evaluate, export, model, verify
+from training.gemma4_text import evaluate, export, model, tokens, verify
 from training.gemma4_text.config import Config
 from training.gemma4_text.pages import write_report
+from training.gemma4_text.rows import Row
+from training.gemma4_text.split import Split
 
 TASK = "text-generation"
 PROBES = 4  # held-out rows whose losses the reloaded adapter must reproduce
@@ -49,7 +51,7 @@ def finish(
     config: Config,
     trainer: Any,
     tokenizer: Any,
-    split: data.Split,
+    split: Split,
     *,
     repository: str | None,
     local: Path,
@@ -114,7 +116,7 @@ def finish(
 
 
 def _measure(
-    config: Config, trainer: Any, tokenizer: Any, rows: list[data.Row]
+    config: Config, trainer: Any, tokenizer: Any, rows: list[Row]
 ) -> tuple[dict[str, tuple[float, list[str]]], list[dict[str, list[int]]], dict[str, Any]]:
     """Held-out loss and answers of tuned and base, and both losses of the probe rows."""
     trained = trainer.model
@@ -122,8 +124,8 @@ def _measure(
     trained.eval()
     trained.config.use_cache = True
     model.whole(trained, True)
-    end = data.end_of_turn(tokenizer, config.data)
-    probes = [data.encode(tokenizer, row, config.data, end) for row in rows[:PROBES]]
+    end = tokens.end_of_turn(tokenizer, config.data)
+    probes = [tokens.encode(tokenizer, row, config.data, end) for row in rows[:PROBES]]
     losses: dict[str, Any] = {}
     said: dict[str, tuple[float, list[str]]] = {}
     for name in ("tuned", "base"):
@@ -154,7 +156,7 @@ def _measure(
 
 
 def _scored(
-    config: Config, name: str, rows: list[data.Row], loss: float, answers: list[str]
+    config: Config, name: str, rows: list[Row], loss: float, answers: list[str]
 ) -> dict[str, Any]:
     figures, verdicts = evaluate.score(rows, answers, config.evaluation)
     figures = {"held_out_loss": round(loss, 6), **figures}

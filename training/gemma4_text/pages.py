@@ -8,7 +8,7 @@ from typing import Any
 from training.common.record import versions
 from training.common.report import Headline, Section, badge, code, page, percent, settings, tiny
 from training.gemma4_text.config import Config
-from training.gemma4_text.data import Row
+from training.gemma4_text.rows import Row
 from training.gemma4_text.sql import Verdict, extract
 
 FIGURES = {

@@ -29,8 +29,10 @@ from training.common.pins import pins, told
 from training.common.preflight import preflight
 from training.common.record import finished
 from training.common.storage import Folder
-from training.gemma4_text import data
+from training.gemma4_text import tokens
 from training.gemma4_text.config import Config, DataConfig, load
+from training.gemma4_text.rows import Row, read_rows
+from training.gemma4_text.split import fingerprint, make_split
 
 
 def main() -> int:
@@ -141,7 +143,7 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story from top to bottom
     named_base = config.model.model_name_or_path, config.model.model_revision
     source = sources.fetch(*named_base, "model", weights=False)
     tokenizer = AutoTokenizer.from_pretrained(source)
-    data.end_of_turn(tokenizer, config.data)
+    tokens.end_of_turn(tokenizer, config.data)
     base = model.load(source, config.model, weights=False)
     wrapped = model.wrap_class(base, config.fsdp)
 
@@ -153,28 +155,28 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story from top to bottom
 
     # --- data
     table = sources.fetch(config.data.dataset_name, config.data.dataset_revision, "dataset")
-    split = data.split(data.read(table, config.data), config.data)
+    split = make_split(read_rows(table, config.data), config.data)
     limit = arguments.max_length
 
-    def tokens(name: str, rows: list[data.Row]) -> Any:
-        return data.once(
+    def encoded(name: str, rows: list[Row]) -> Any:
+        return tokens.once(
             local / "tokens" / name,
             on_node == 0,
             wait,
-            lambda: data.tokenise(tokenizer, rows, config.data, limit),
+            lambda: tokens.tokenise(tokenizer, rows, config.data, limit),
         )
 
-    rows, held_out = tokens("train", split.train), tokens("held_out", split.held_out)
+    rows, held_out = encoded("train", split.train), encoded("held_out", split.held_out)
     split.dropped["longer than max_length"] = (
         len(split.train) + len(split.held_out) - len(rows) - len(held_out)
     )
     # What is dropped is not asked either: a row of any length would have to fit the GPU's memory.
-    split.held_out = data.fitting(tokenizer, split.held_out, config.data, limit)
+    split.held_out = tokens.fitting(tokenizer, split.held_out, config.data, limit)
     sequences = rows
     if arguments.packing and limit is not None:
-        sequences = data.packed(rows, limit, arguments.packing_strategy)
+        sequences = tokens.packed(rows, limit, arguments.packing_strategy)
         if config.data.accumulate == "rows":
-            arguments.gradient_accumulation_steps = data.accumulation(
+            arguments.gradient_accumulation_steps = tokens.accumulation(
                 arguments.gradient_accumulation_steps, len(rows), len(sequences)
             )
     per_step = arguments.train_batch_size * arguments.gradient_accumulation_steps * world
@@ -232,11 +234,11 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story from top to bottom
         "steps": trainer.state.global_step,
         "parameters": sum(parameter.numel() for parameter in peft.parameters()),
         "train_loss": round(metrics.last(local, "loss") or 0.0, 4),
-        "rows": data.counts(rows),
+        "rows": tokens.counts(rows),
         "sequences": len(sequences),
         "sequences_per_step": per_step,
         "dropped": split.dropped,
-        "data_fingerprint": data.fingerprint(split.train + split.held_out),
+        "data_fingerprint": fingerprint(split.train + split.held_out),
         **told(config),
     }
     end = {"repository": repository, "local": local, "facts": facts, "began": began}
@@ -246,7 +248,7 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story from top to bottom
 def check_rows(settings: DataConfig) -> None:
     """Raise what is wrong with the rows and their split; the ranks find them in the cache."""
     folder = sources.fetch(settings.dataset_name, settings.dataset_revision, "dataset")
-    data.split(data.read(folder, settings), settings)
+    make_split(read_rows(folder, settings), settings)
 
 
 def pinned(config: Config) -> Config:
