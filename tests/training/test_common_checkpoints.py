@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.training.saved import FILES, local
-from training.common.checkpoints import Checkpoints
+from training.common.checkpoints import Checkpoints, restore_on_all
 from training.common.storage import Folder
 
 
@@ -181,3 +181,27 @@ def test_a_process_that_dies_of_an_error_still_ends_its_upload(tmp_path: Path):
     ended = subprocess.run([sys.executable, "-c", code], cwd=repository, check=False)
     assert ended.returncode == 1
     assert Checkpoints(Folder(run), keep=1).newest() is not None
+
+
+def test_every_rank_resumes_from_the_checkpoint_that_the_first_one_chose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As where another machine sees an upload that ended only after the first one had looked."""
+    checkpoints = Checkpoints(Folder(tmp_path / "run"), keep=3)
+    checkpoints.upload(local(tmp_path, 10), 10)
+    chosen = checkpoints.newest()
+    checkpoints.upload(local(tmp_path, 20), 20)
+
+    def from_the_first(objects: list[Any], src: int, device: Any) -> None:
+        objects[:] = [chosen]
+
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+    monkeypatch.setattr("torch.distributed.barrier", lambda: None)
+    monkeypatch.setattr("torch.distributed.broadcast_object_list", from_the_first)
+    found = restore_on_all(checkpoints, tmp_path / "other", rank=8, local_rank=0)
+    assert found == chosen
+    for name, content in FILES.items():
+        assert (tmp_path / "other" / name).read_bytes() == content + b"10"
+    # The other ranks of that machine read what this one has brought.
+    restore_on_all(checkpoints, tmp_path / "nothing", rank=9, local_rank=1)
+    assert not (tmp_path / "nothing").exists()

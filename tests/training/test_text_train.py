@@ -181,6 +181,16 @@ def test_two_machines_meet_and_each_uploads_its_part(sharded: Run, launch: Launc
     assert [path.stem[-1] for path in parts] == ["0", "1"]
     assert "rng_state_1.pth" in json.loads(parts[1].read_text())
 
+    (apart.folder / "result.json").unlink()
+    (newest / "manifest.json").unlink()  # so it was never complete
+    trained = apart.adapter()
+    resumed = launch("apart", 2, nodes=2)
+    assert resumed.code == 0, resumed.said[-4000:]
+    assert "resuming from" in resumed.said
+    assert resumed.losses() == pytest.approx(sharded.losses(), abs=1e-6)
+    for name, tensor in resumed.adapter().items():
+        assert (tensor - trained[name]).abs().max() < 1e-5, name
+
 
 def test_a_finished_run_is_not_run_again(sharded: Run, launch: Launch):
     before = sharded.result()

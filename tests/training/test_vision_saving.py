@@ -18,9 +18,9 @@ import torch.distributed as dist
 
 from tests.training.faults import CUT, PASS, REFUSE, FaultyBucket, needs_bucket
 from training.common import storage
-from training.common.checkpoints import Checkpoints
+from training.common.checkpoints import Checkpoints, restore_on_all
 from training.common.storage import Folder
-from training.gemma3_vision.checkpointing import RayCheckpoints, restore, rng_state, write_rng
+from training.gemma3_vision.checkpointing import RayCheckpoints, rng_state, write_rng
 
 pytestmark = needs_bucket
 FILES = ("adapter_model.safetensors", "optimizer.pt", "trainer_state.json", "rng_state_0.pth")
@@ -224,15 +224,16 @@ def test_a_node_that_is_to_go_is_held_until_its_checkpoint_is_complete(
     assert newest(run, scratch / "back") == 20
 
 
-def test_all_ranks_resume_from_the_step_that_the_first_one_chose(bucket, scratch, group):
+def test_a_rank_goes_on_with_its_random_state(bucket, scratch, group):
     run = Folder("gs://bucket/runs/ranks")
     store = Checkpoints(run, 3)
-    assert restore(store, scratch / "nothing", 0, 0) is None
+    assert restore_on_all(store, scratch / "nothing", 0, 0) is None
     place = saved(scratch, 20)
     write_rng(place, 0, 1, rng_state())
     expected = torch.rand(3)
     store.upload(place, 20)
-    back = restore(store, scratch / "back", 0, 0)
-    assert back is not None
-    torch.set_rng_state(torch.load(back / "rng_state.pth", weights_only=False)["cpu"])
+    found = restore_on_all(store, scratch / "back", 0, 0)
+    assert found is not None
+    assert found.step == 20
+    torch.set_rng_state(torch.load(scratch / "back" / "rng_state.pth", weights_only=False)["cpu"])
     assert torch.equal(torch.rand(3), expected)

@@ -101,16 +101,17 @@ def disturbed(output, notes):
     real = unverified(train.work)
 
     def work(resolved):
-        from training.gemma3_vision import checkpointing, outcome, trainer
+        from training.common import checkpoints
+        from training.gemma3_vision import trainer
 
         stop = Path(os.environ["GEMMA_STOP_FILE"])
-        restore, step_end = checkpointing.restore, trainer.Guard.on_step_end
+        restore, step_end = checkpoints.restore_on_all, trainer.Guard.on_step_end
 
         def noted(store, local, rank, local_rank):
             found = restore(store, local, rank, local_rank)
             if rank == 0:
                 with notes.open("a") as file:
-                    file.write(f"{outcome.step_of(found)}\n")
+                    file.write(f"{found.step if found else 0}\n")
             return found
 
         def on_step_end(self, args, state, control, **named):
@@ -125,7 +126,7 @@ def disturbed(output, notes):
                 stop.unlink(missing_ok=True)
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        checkpointing.restore, trainer.Guard.on_step_end = noted, on_step_end
+        checkpoints.restore_on_all, trainer.Guard.on_step_end = noted, on_step_end
         real(resolved)
 
     return work

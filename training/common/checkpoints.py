@@ -207,6 +207,30 @@ class Checkpoints:
         self.folder.write(f"{name}/{MANIFEST}", json.dumps({"step": step, "files": files}))
 
 
+def restore_on_all(
+    checkpoints: Checkpoints,
+    local: str | os.PathLike[str],
+    rank: int,
+    local_rank: int,
+    device: Any = None,
+) -> Checkpoint | None:
+    """The newest whole checkpoint in a local folder, the same one on every rank, or None.
+
+    Rank 0 chooses and tells the others: what a lost pod's upload still ends, one machine may see
+    and another not. One process of each machine downloads.
+    """
+    import torch.distributed as dist
+
+    chosen: list[Any] = [checkpoints.restore(local) if rank == 0 else None]
+    if dist.is_initialized():
+        dist.broadcast_object_list(chosen, src=0, device=device)
+    if chosen[0] is not None and local_rank == 0 and rank != 0:
+        checkpoints.download(chosen[0], local)
+    if dist.is_initialized():
+        dist.barrier()
+    return chosen[0]
+
+
 def _names(objects: dict[str, int]) -> list[str]:
     """Folders of checkpoints, the newest first."""
     names = {path.split("/", 1)[0] for path in objects if "/" in path}

@@ -126,21 +126,3 @@ def write_rng(folder: Path, rank: int, world: int, state: dict[str, Any]) -> Non
     import torch
 
     torch.save(state, folder / ("rng_state.pth" if world == 1 else f"rng_state_{rank}.pth"))
-
-
-def restore(store: Checkpoints, local: Path, rank: int, local_rank: int) -> Path | None:
-    """The newest complete checkpoint in a local folder, the same on every rank, or None.
-
-    Rank 0 chooses and tells the others; one process of each node downloads.
-    """
-    import torch.distributed as dist
-
-    chosen: list[Any] = [store.restore(local) if rank == 0 else None]
-    dist.broadcast_object_list(chosen, src=0)
-    checkpoint = chosen[0]
-    if checkpoint is None:
-        return None
-    if local_rank == 0 and rank != 0:
-        store.download(checkpoint, local)
-    dist.barrier()
-    return local

@@ -133,7 +133,7 @@ def train(resolved: Mapping[str, Any]) -> None:  # noqa: PLR0915 - one story, to
     from transformers import PrinterCallback
     from trl.trainer.sft_config import SFTConfig
 
-    from training.common.checkpoints import Checkpoints
+    from training.common.checkpoints import Checkpoints, restore_on_all
     from training.common.metrics import MetricsCallback
     from training.gemma3_vision import checkpointing, data, evaluate, model, outcome
     from training.gemma3_vision.failures import refused
@@ -186,7 +186,9 @@ def train(resolved: Mapping[str, Any]) -> None:  # noqa: PLR0915 - one story, to
     guard.trainer = trainer
     trainer.remove_callback(PrinterCallback)  # MetricsCallback prints a line a step
     model.keep_full_precision(trainer.model)
-    newest = checkpointing.restore(store, scratch / "resumed", rank, context.get_local_rank())
+    resumed = scratch / "resumed"
+    found = restore_on_all(store, resumed, rank, context.get_local_rank())
+    newest = resumed if found else None
     args.eval_on_start &= newest is None  # else this point of the curve is there already
     with outcome.followed(config, trainer, split, newest, scratch):
         trainer.train(resume_from_checkpoint=str(newest) if newest else None)

@@ -19,6 +19,7 @@ import time
 import uuid
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from training.common import quiet, sources
@@ -129,14 +130,7 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story from top to bottom
     if first:
         resolved = {name: _plain(part) for name, part in vars(config).items()}
         folder.write("config.yaml", yaml.safe_dump(resolved, sort_keys=False))
-    if on_node == 0:
-        shutil.rmtree(local / "trainer", ignore_errors=True)  # of a container that died here
-        checkpoint = checkpoints.restore(local / "trainer" / "checkpoint-restored")
-        step = checkpoint.step if checkpoint else 0
-        metrics.resume_metrics(folder, local, step)
-    wait()
-    restored = local / "trainer" / "checkpoint-restored"
-    resume = str(restored) if (restored / "trainer_state.json").is_file() else None
+    resume = bring_back(checkpoints, folder, local, arguments)
     say(first and resume is not None, "resuming from the newest complete checkpoint")
 
     # --- model: without its weights, so that what does not fit it is told before 62 GB are fetched
@@ -243,6 +237,21 @@ def run(config: Config) -> int:  # noqa: PLR0915 - one story from top to bottom
     }
     end = {"repository": repository, "local": local, "facts": facts, "began": began}
     return finish.finish(config, trainer, tokenizer, split, **end)
+
+
+def bring_back(checkpoints: Any, folder: Folder, local: Path, arguments: Any) -> str | None:
+    """The folder of the newest checkpoint on this machine, with the metrics up to it, or None."""
+    from training.common.checkpoints import restore_on_all
+    from training.common.metrics import resume_metrics
+
+    rank, on_node = arguments.process_index, arguments.local_process_index
+    place = local / "trainer" / "checkpoint-restored"
+    if on_node == 0:
+        shutil.rmtree(local / "trainer", ignore_errors=True)  # of a container that died here
+    found = restore_on_all(checkpoints, place, rank, on_node, arguments.device)
+    if on_node == 0:
+        resume_metrics(folder, local, found.step if found else 0)
+    return str(place) if found else None
 
 
 def check_rows(settings: DataConfig) -> None:
