@@ -219,7 +219,7 @@ def fresh_scratch(config: Config, local_rank: int) -> Path:
     scratch = sources.scratch() / f"gemma3-vision-{config.run.id}"
     if local_rank == 0:
         shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir(parents=True)
+        scratch.mkdir(parents=True, exist_ok=True)
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(scratch / "tensorboard")
     return scratch
 
