@@ -39,7 +39,7 @@ def load_settings(rules: Sequence[Rule] = ()) -> Settings:
         StackConfigError: with the problems of every key and of every rule.
     """
     # These first and alone: commands that set what is there in vain would write it twice.
-    if in_vain := stack_file.problems(Path(f"Pulumi.{pulumi.get_stack()}.yaml")):
+    if in_vain := stack_file.problems(_file()):
         raise StackConfigError(in_vain)
     values = _stack_config()
     given, problems = _decode(values)
@@ -117,18 +117,27 @@ def _decode(values: Mapping[str, str]) -> tuple[dict[str, Any], list[Problem]]:
     return given, problems
 
 
+def _file() -> Path:
+    return Path(f"Pulumi.{pulumi.get_stack()}.yaml")
+
+
 def _set_here(values: Mapping[str, str]) -> set[str]:
-    """The keys of the namespace that hold no default: the engine hands over Pulumi.yaml's too."""
+    """The keys of the namespace that the user has set.
+
+    The engine hands over Pulumi.yaml's defaults too: what equals them counts where the stack's file
+    names it.
+    """
     prefix = f"{NAMESPACE}:"
     defaults = {
         prefix + (field.alias or name): str(field.default).lower()
         for name, field in Settings.model_fields.items()
     }
-    return {
+    given = {
         key.removeprefix(prefix)
         for key, text in values.items()
         if key.startswith(prefix) and text not in ("{}", defaults.get(key))
     }
+    return given | {key.removeprefix(prefix) for key in stack_file.keys(_file())}
 
 
 def _misspelled(full_key: str, key: str, set_here: Collection[str]) -> Problem:
@@ -176,7 +185,7 @@ def _place_problems(project: str | None, region: str | None, stack: str) -> list
     problems: list[Problem] = []
     if not project or not PROJECT.fullmatch(project):
         # Never from the environment: a stack must not land in whatever project a shell points at.
-        allowed = "the id of a Google Cloud project, 6 to 30 lower-case letters, digits, '-'"
+        allowed = "the id of a Google Cloud project, 6 to 30 of a-z, 0-9 and '-', a letter first"
         problems.append(
             Problem("gcp:project", project, allowed, "pulumi config set gcp:project PROJECT_ID")
         )

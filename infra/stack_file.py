@@ -124,6 +124,14 @@ def problems(path: Path) -> list[Problem]:
     return beside + empty
 
 
+def keys(path: Path) -> set[str]:
+    """The keys below `config:`, with their namespace; none where the file cannot be read."""
+    try:
+        return set(cast("dict[str, object]", read(path).get("config") or {}))
+    except (OSError, ConfigError):
+        return set()
+
+
 def main(stack: str) -> int:
     """Tells what the engine would name without file, text or remedy, or not at all."""
     path = Path(f"Pulumi.{stack}.yaml")

@@ -115,7 +115,10 @@ def test_unknown_key_is_refused_and_the_closest_known_one_named(changes, key, me
         ),
     ],
 )
-def test_the_command_mends_the_misspelling_and_loses_nothing(changes, key, commands):
+def test_the_command_mends_the_misspelling_and_loses_nothing(
+    changes, key, commands, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)  # the repository's own stack files name the right keys too
     assert f"fix:     {commands}\n" in f"{problems(changes)[key]}\n"
 
 

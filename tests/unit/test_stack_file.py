@@ -131,3 +131,14 @@ def test_another_name_for_a_run_keeps_what_is_below_it():
         "pulumi config set --path 'gemma:runs.text-to-sql.workload' gemma4-text && "
         "pulumi config set --path 'gemma:runs.text-to-sql.trainer.sft.max_steps' 7"
     )
+
+
+def test_a_key_that_the_file_names_is_given_also_where_it_equals_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    text = "config:\n  gemma:capacity: reservation\n  gemma:capcity: spot\n"
+    (tmp_path / "Pulumi.dev.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    problem = problems({"gemma:capacity": "reservation", "gemma:capcity": "spot"})["gemma:capcity"]
+    assert problem.allowed.startswith("capacity, which is given too: remove ")
+    assert problem.fix == "pulumi config rm --path '{key}'"

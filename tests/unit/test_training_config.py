@@ -51,7 +51,10 @@ def test_all_problems_are_told_at_once_with_the_closest_key():
         "trainer.loro",
         "trainer.data.held_out_by",
     }
-    assert "did you mean learning_rate?" in found["trainer.sft.lerning_rate"].allowed
+    # The right one is given too: no command writes over it.
+    twice = found["trainer.sft.lerning_rate"]
+    assert "learning_rate, which is given too, stays" in twice.allowed
+    assert twice.fix == "pulumi config rm --path '{key}'"
     assert "did you mean lora?" in found["trainer.loro"].allowed
     assert "question, schema" in found["trainer.data.held_out_by"].allowed
 

@@ -150,13 +150,21 @@ def _word(value: object) -> str:
     return f"-- {shlex.quote(text)}" if text.startswith("-") else shlex.quote(text)
 
 
-def unknown_key(prefix: str, key: str, value: object, known: Iterable[str]) -> Problem:
-    """The problem of a key that nothing reads, with the known one that it resembles."""
+def unknown_key(
+    prefix: str, key: str, value: object, known: Iterable[str], beside: Iterable[str] = ()
+) -> Problem:
+    """The problem of a key that nothing reads, with the known one that it resembles.
+
+    That one is not written over where it is among `beside`, the keys that were given too.
+    """
     names = sorted(known)
     near = closest(key, names)
     if key.partition(".")[0] in names:
         near = key  # sft.learning_rate as one word: a level is missing, not a letter wrong
     path = under(prefix, key) if prefix else key
+    if near is not None and near in beside:
+        allowed = f"no such key; {near}, which is given too, stays: remove this one"
+        return Problem(path, value, allowed, rename(None, value))
     if near is not None:
         allowed = f"no such key; did you mean {near.replace('.', ': ')}?"
     else:

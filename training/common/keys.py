@@ -12,7 +12,7 @@ import json
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -119,6 +119,7 @@ def check(
     section: object,
     keys: Mapping[str, Key],
     reserved: Mapping[str, str] | None = None,
+    by_user: Iterable[str] = (),
 ) -> tuple[dict[str, Any], list[Problem]]:
     """A section as it is used, and everything wrong with it.
 
@@ -127,6 +128,7 @@ def check(
         section: what was given; None counts as empty.
         keys: what each key may hold.
         reserved: keys that the user may not set, with the reason.
+        by_user: keys of the section that are no default.
     """
     if section is None:
         section = {}
@@ -141,7 +143,7 @@ def check(
             fix = "pulumi config rm --path '{key}'"
             problems.append(Problem(path, value, f"not set by hand: {reserved[name]}", fix))
         elif name not in keys:
-            problems.append(unknown_key(prefix, name, value, keys))
+            problems.append(unknown_key(prefix, name, value, keys, by_user))
         else:
             used, allowed = keys[name].read(value)
             if allowed:

@@ -48,7 +48,9 @@ def resolve(
     resolved: dict[str, Any] = {}
     for name, section in given.items():
         keys, reserved = rules[name]
-        resolved[name], found = check(f"trainer.{name}", section, keys, reserved)
+        given_here = overrides.get(name)
+        by_user = list(given_here) if isinstance(given_here, Mapping) else []
+        resolved[name], found = check(f"trainer.{name}", section, keys, reserved, by_user)
         problems += found
     if not problems:
         problems = together(resolved)
